@@ -1,0 +1,1 @@
+"""The only vocabulary between processes: typed structs, never pickled."""
