@@ -1,0 +1,1 @@
+"""The process that schedules and runs the model; it knows token ids, never text."""
