@@ -1,0 +1,1 @@
+"""Where a model's files come from; it knows paths and archives, not what is in a model."""
