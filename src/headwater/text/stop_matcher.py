@@ -11,8 +11,8 @@ __all__ = ["StopMatcher"]
 class StopMatcher:
     """Finds the earliest of several stop strings, whatever the cut of the text.
 
-    The earliest match wins; of several that begin at the same place, the longest that is
-    complete when the first of them is. After a match nothing more is returned.
+    The stop string that is complete first wins, which is all that a stream can know; of several
+    that end at the same character, the longest. After a match nothing more is returned.
 
     Args:
         stops: The stop strings, none of them empty.
