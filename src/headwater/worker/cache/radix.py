@@ -6,7 +6,7 @@ least recently used first. Time is a counter that the cache advances itself.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from headwater.worker.cache.pages import PageAllocator
 
@@ -146,9 +146,10 @@ class RadixCache:
         for node in nodes:
             assert node.num_locks >= sum(c.num_locks for c in node.children.values())
 
-    def _page_keys(self, ids: Sequence[int]) -> list[tuple[int, ...]]:
+    def _page_keys(self, ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        # Lazy: a match that ends early must not pay for the rest of a long prompt.
         size = self._page_size
-        return [tuple(ids[i : i + size]) for i in range(0, len(ids) - size + 1, size)]
+        return (tuple(ids[i : i + size]) for i in range(0, len(ids) - size + 1, size))
 
     def _path(self, node: Node) -> list[Node]:
         path = []
