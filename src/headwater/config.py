@@ -85,6 +85,9 @@ class ModelConfig:
     )
     device: str = _flag("cpu", "device of the model", choices=("cpu", "cuda"))
     cache_dir: str = _flag(default_cache_dir, "directory where fetched models are kept")
+    allow_scripted_model: bool = _flag(
+        False, "for tests and benchmarks: accept a model that emits what its prompt says"
+    )
     num_threads: int | None = _flag(
         None, "threads of the model process; default: one per core", check=_at_least(1)
     )

@@ -1,0 +1,1 @@
+"""Process 3: token ids to text deltas."""

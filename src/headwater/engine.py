@@ -1,0 +1,1 @@
+"""Offline engine: the same front end without HTTP."""

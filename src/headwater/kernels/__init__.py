@@ -1,0 +1,1 @@
+"""The operations a model is made of, behind one interface."""

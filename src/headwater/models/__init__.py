@@ -1,0 +1,1 @@
+"""PyTorch models over the `kernels` interface; they know tensors, not requests."""

@@ -1,0 +1,1 @@
+"""Messages and media to prompts; no torch, no process."""

@@ -1,0 +1,1 @@
+"""What clients speak: translation only, no capability of its own."""

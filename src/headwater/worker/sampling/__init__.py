@@ -1,0 +1,1 @@
+"""Logits to token ids and log-probabilities."""
