@@ -108,7 +108,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     load_time_s: float
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+class Ready(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="ready"):
     """A child process is up.
 
     Attributes:
@@ -122,7 +122,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     card: ModelCard | None = None
 
 
-class ControlReply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
+class ControlReply(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="reply"):
     """Answer to a control message.
 
     Attributes:
