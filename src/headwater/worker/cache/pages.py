@@ -9,7 +9,12 @@ Ownership of every page, at any time, is exactly one of:
 
 from collections.abc import Iterable
 
-__all__ = ["PageAllocator"]
+__all__ = ["PageAllocator", "num_pages_for"]
+
+
+def num_pages_for(num_tokens: int, page_size: int) -> int:
+    """Pages that hold `num_tokens` tokens, the last one perhaps in part."""
+    return -(-num_tokens // page_size)
 
 
 class PageAllocator:
@@ -48,3 +53,18 @@ class PageAllocator:
             assert not self._is_free[page], f"page {page} freed twice"
             self._is_free[page] = 1
             self._free.append(page)
+
+    def check_integrity(self, owned_pages: Iterable[int]) -> None:
+        """Check that every page is either free or owned once.
+
+        Args:
+            owned_pages: All pages that the cache and the requests own.
+
+        Raises:
+            AssertionError: A page is lost, or has two owners.
+        """
+        owned = list(owned_pages)
+        assert len(set(owned)) == len(owned), "a page has two owners"
+        assert not any(self._is_free[page] for page in owned), "an owned page is free"
+        assert len(owned) + len(self._free) == self.num_pages, "a page is lost"
+        assert sum(self._is_free) == len(self._free), "the free list is off"
