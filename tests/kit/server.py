@@ -52,7 +52,7 @@ class Server:
         deadline = time.monotonic() + timeout_s
         while True:
             state = self.state()
-            if state["running"] == 0 and state["waiting"] == 0:
+            if state["num_running"] == 0 and state["num_waiting"] == 0:
                 return state
             assert time.monotonic() < deadline, f"the server is not idle: {state}"
             time.sleep(0.02)

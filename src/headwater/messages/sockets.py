@@ -65,6 +65,8 @@ class PullSocket(Generic[T]):
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.bind(endpoint(socket_dir, process))
+        self._parent_poller = zmq.Poller()
+        self._parent_poller.register(parent_fd, zmq.POLLIN)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(parent_fd, zmq.POLLIN)
@@ -72,6 +74,10 @@ class PullSocket(Generic[T]):
     def wait(self) -> bool:
         """Sleep until a message is there; False when the parent process is gone."""
         return self._parent_fd not in dict(self._poller.poll())
+
+    def is_parent_alive(self) -> bool:
+        """Whether the parent process is still there; never waits."""
+        return not self._parent_poller.poll(0)
 
     def drain(self) -> Iterator[T]:
         """Yield the messages that are there now; never waits."""

@@ -2,5 +2,6 @@
 
 from headwater.text.decode_stream import DecodeStream
 from headwater.text.stop_matcher import StopMatcher
+from headwater.text.tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["DecodeStream", "StopMatcher"]
+__all__ = ["DecodeStream", "StopMatcher", "Tokenizer", "load_tokenizer"]

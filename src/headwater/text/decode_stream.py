@@ -6,7 +6,7 @@ The general method: decode the window from `surr_offset`, subtract the text of
 
 from collections.abc import Sequence
 
-from tokenizers import Tokenizer
+from headwater.text.tokenizer import Tokenizer
 
 __all__ = ["DecodeStream"]
 
@@ -18,8 +18,10 @@ class DecodeStream:
     """Turns a growing list of token ids into text pieces that join to the decoded whole.
 
     Args:
-        tokenizer: A loaded `tokenizers.Tokenizer`.
+        tokenizer: The model's tokenizer.
         skip_special_tokens: Leave special tokens out of the text.
+        spaces_between_special_tokens: Accepted for both values; tokenizer.json decoders put no
+            spaces of their own between special tokens.
         prompt_ids: Ids before the answer; only their end is used, as left context.
     """
 
@@ -28,6 +30,7 @@ class DecodeStream:
         tokenizer: Tokenizer,
         *,
         skip_special_tokens: bool = True,
+        spaces_between_special_tokens: bool = True,
         prompt_ids: Sequence[int] = (),
     ) -> None:
         self._tokenizer = tokenizer
@@ -36,6 +39,11 @@ class DecodeStream:
         self._surr_offset = 0
         self._read_offset = len(self._ids)
         self.text = ""
+
+    @property
+    def is_open(self) -> bool:
+        """True while the last ids are held back because their character is not complete."""
+        return self._read_offset < len(self._ids) and self._pending().endswith(_REPLACEMENT)
 
     def feed(self, ids: Sequence[int]) -> str:
         """Take the next ids, in any grouping; return the text that later ids cannot change."""
@@ -67,5 +75,4 @@ class DecodeStream:
         self._read_offset = len(self._ids)
 
     def _decode(self, ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=self._skip_special_tokens)
-        return text
+        return self._tokenizer.decode(ids, skip_special_tokens=self._skip_special_tokens)

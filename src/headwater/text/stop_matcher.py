@@ -30,13 +30,18 @@ class StopMatcher:
         self._held = ""
         self.matched: str | None = None
 
-    def feed(self, piece: str) -> str:
-        """Take the next piece; return what is now known not to belong to a stop string."""
+    def feed(self, piece: str, *, armed: bool = True) -> str:
+        """Take the next piece; return what is now known not to belong to a stop string.
+
+        Args:
+            piece: New text.
+            armed: False: a stop string that is completed in this piece does not count.
+        """
         out = []
         for char in piece:
             if self.matched is not None:
                 break
-            out.append(self._feed_char(char))
+            out.append(self._feed_char(char, armed))
         return "".join(out)
 
     def flush(self) -> str:
@@ -44,12 +49,12 @@ class StopMatcher:
         held, self._held = self._held, ""
         return held
 
-    def _feed_char(self, char: str) -> str:
+    def _feed_char(self, char: str, armed: bool) -> str:
         # One character at a time: a match is seen at the character that completes it, so the
         # result cannot depend on how the text was cut.
         self._held += char
         ending = [stop for stop in self._stops if self._held.endswith(stop)]
-        if ending:
+        if ending and armed:
             self.matched = max(ending, key=len)
             end = len(self._held) if self._keep else len(self._held) - len(self.matched)
             out, self._held = self._held[:end], ""

@@ -143,9 +143,10 @@ class Request:
     @property
     def has_due_output(self) -> bool:
         """True when there are enough unsent tokens for an output."""
-        if self.interval == 0 or self.num_output == 0:
+        num_unsent = self.num_output - self.num_sent
+        if self.interval == 0 or num_unsent == 0:
             return False
-        return not self.is_opened or self.num_output - self.num_sent >= self.interval
+        return num_unsent >= self.interval or not self.is_opened
 
     def _want_inputs(self, start_len: int) -> None:
         self.input_logprobs = []
