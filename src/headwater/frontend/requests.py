@@ -24,7 +24,9 @@ class GenerateRequest:
         stream: Deltas are wanted as they come; else one delta with everything.
         cache_salt: Namespace of the prefix cache.
         prompt_param: Name of the prompt's field, for errors.
-        params_prefix: Prefix of the sampling parameters' names, for errors.
+        max_new_tokens_param: Name of the answer's length, for errors.
+        is_max_new_tokens_explicit: The client set the answer's length: too much is an error, where
+            a default is cut to what fits.
     """
 
     params: SamplingParams
@@ -36,7 +38,8 @@ class GenerateRequest:
     stream: bool = False
     cache_salt: str = ""
     prompt_param: str = "text"
-    params_prefix: str = "sampling_params."
+    max_new_tokens_param: str = "sampling_params.max_new_tokens"
+    is_max_new_tokens_explicit: bool = False
 
 
 @dataclass(slots=True)

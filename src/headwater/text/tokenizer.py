@@ -74,6 +74,10 @@ class Tokenizer:
         text: str = self.raw.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text
 
+    def save(self, path: Path) -> None:
+        """Write a tokenizer.json."""
+        self.raw.save(str(path))
+
     def id_of(self, token: str) -> int | None:
         """Id of a token by its vocabulary spelling."""
         token_id: int | None = self.raw.token_to_id(token)

@@ -1,0 +1,128 @@
+"""GGUF files through the `gguf` package, which has its only home here.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+from headwater.errors import ModelLoadError
+
+__all__ = ["GgufFile", "GgufTensor"]
+
+
+@dataclass(slots=True, frozen=True)
+class GgufTensor:
+    """One tensor of a file.
+
+    Attributes:
+        name: Its GGUF name.
+        shape: Rows first, as in torch.
+        quant_type: Name of its storage type, `Q4_1`.
+        raw: Its bytes, memory-mapped.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    quant_type: str
+    raw: NDArray[Any]
+
+    def load(self) -> NDArray[np.float32]:
+        """The numbers, dequantized; [rows, columns] for a matrix.
+
+        Raises:
+            ModelLoadError: The storage type cannot be read.
+        """
+        kind = gguf.GGMLQuantizationType[self.quant_type]
+        try:
+            values = gguf.quants.dequantize(self.raw, kind)
+        except (NotImplementedError, KeyError):
+            raise ModelLoadError(
+                f"tensor {self.name} has type {self.quant_type}, which is not supported"
+            ) from None
+        return np.asarray(values, dtype=np.float32).reshape(self.shape)
+
+
+class _Reader(gguf.GGUFReader):  # type: ignore[misc]  # the package has no types
+    """A reader that takes an array of strings in one go.
+
+    The package makes four small numpy arrays for each of a vocabulary's strings, which takes
+    seconds. Here such an array is one part of bytes, and `strings` decodes it.
+    """
+
+    def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+        if gguf.GGUFValueType(raw_type) == gguf.GGUFValueType.ARRAY:
+            item_type = self._get(orig_offs, np.uint32)
+            if int(item_type[0]) == gguf.GGUFValueType.STRING:
+                return self._string_array(orig_offs, item_type)
+        return super()._get_field_parts(orig_offs, raw_type)
+
+    def _string_array(self, start: int, item_type: Any) -> Any:
+        count = self._get(start + 4, np.uint64)
+        begin = start + 12
+        data, end = self.data.data, begin
+        for _ in range(int(count[0])):
+            end += 8 + int.from_bytes(data[end : end + 8], "little")
+        if end > len(data):
+            raise ValueError("a string array reaches beyond the end of the file")
+        types = [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.STRING]
+        return end - start, [item_type, count, self.data[begin:end]], [2], types
+
+
+def _strings(data: NDArray[np.uint8]) -> list[str]:
+    view, found, at = data.tobytes(), [], 0
+    while at < len(view):
+        size = int.from_bytes(view[at : at + 8], "little")
+        found.append(view[at + 8 : at + 8 + size].decode("utf-8", errors="replace"))
+        at += 8 + size
+    return found
+
+
+def _value(field: Any) -> Any:
+    """A field as a Python value."""
+    kinds = field.types
+    if kinds[:1] == [gguf.GGUFValueType.ARRAY]:
+        if kinds[-1] == gguf.GGUFValueType.STRING:
+            return _strings(field.parts[-1])
+        return [item for index in field.data for item in field.parts[index].tolist()]
+    return field.contents()
+
+
+class GgufFile:
+    """A GGUF file, memory-mapped.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ModelLoadError: It cannot be read as GGUF.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with warnings.catch_warnings():
+                # The package views file bytes through newer numpy's deprecated paths.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._reader = _Reader(path)
+        except (ValueError, KeyError, IndexError, OSError, OverflowError) as err:
+            raise ModelLoadError(f"{path} is not a readable GGUF file: {err}") from err
+
+    @cached_property
+    def fields(self) -> Mapping[str, Any]:
+        """Metadata: key to number, text or list."""
+        return {name: _value(field) for name, field in self._reader.fields.items()}
+
+    def tensors(self) -> Iterator[GgufTensor]:
+        """The tensors, in the file's order."""
+        for tensor in self._reader.tensors:
+            shape = tuple(int(n) for n in reversed(tensor.shape.tolist()))
+            yield GgufTensor(tensor.name, shape, tensor.tensor_type.name, tensor.data)
