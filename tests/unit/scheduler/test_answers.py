@@ -98,15 +98,19 @@ def test_tiny_pool_retracts_and_answers_the_same() -> None:
 
 
 def test_retraction_does_not_repeat_itself() -> None:
-    """A retracted request asks for twice the room each time, so retractions stay few."""
-    requests = [request(uid, [uid], max_new_tokens=250) for uid in range(4)]
-    driver = Driver(options(num_pages=70))
+    """Requests start only where others can grow too, so few of them are ever sent back."""
+    rng = random.Random(0)
+    requests = [
+        request(uid, [rng.randrange(VOCAB) for _ in range(12)], max_new_tokens=rng.randint(10, 40))
+        for uid in range(60)
+    ]
+    driver = Driver(options(num_pages=120, max_running_requests=24, chunked_prefill_size=256))
     driver.is_checked = False
     driver.add(*requests)
     driver.finish()
+    assert driver.scheduler.state()["num_retractions"] <= 20  # without that rule: 33
     for generate in requests:
         driver.check_answer(generate)
-        assert driver.last(generate.uid).num_retractions <= 7  # log2(250 / page_size) + 1
 
 
 def test_retraction_in_the_middle_of_a_prompt_keeps_its_records() -> None:

@@ -198,6 +198,7 @@ def test_commit_ignores_rows_whose_request_is_gone() -> None:
     assert plan is not None
     driver.keep(driver.scheduler.abort([1], "gone"))
     driver.keep(driver.scheduler.commit(plan, driver.runner.run(plan)))
+    assert len(driver.ids(2)) == 1
     driver.finish()
     driver.check_answer(other)
     assert len(driver.outputs[1]) == 1

@@ -2,8 +2,10 @@
 
 import pytest
 
+from headwater.worker.cache.radix import Node
 from headwater.worker.scheduler.budget import prompt_budget
-from headwater.worker.scheduler.queue import LPM_WINDOW
+from headwater.worker.scheduler.queue import LPM_WINDOW, WaitingQueue
+from headwater.worker.scheduler.request import Request
 from tests.unit.scheduler.fake import Driver, options, request
 
 
@@ -45,29 +47,70 @@ def test_lpm_overtakes_a_bounded_number_of_times() -> None:
 
 
 def test_a_due_request_is_not_overtaken_for_want_of_pages() -> None:
-    """A big request at the front gets the pages that end, though smaller ones would fit."""
+    """A big request at the front gets the pages that become free, though smaller ones would fit."""
     driver = Driver(options(num_pages=20, max_wait_steps=2, chunked_prefill_size=100))
-    small = [request(uid, [uid, 1, 2], max_new_tokens=12) for uid in range(1, 60)]
-    driver.add(*small[:3], request(0, list(range(16)) * 4, max_new_tokens=4))
-    for generate in small[3:]:
-        driver.add(generate)
+    warm(driver, [0, 1, 2, 3, 4])
+    big = request(0, list(range(20, 40)) * 3, max_new_tokens=4)
+    driver.add(request(1, [39], max_new_tokens=30), request(2, [38], max_new_tokens=10), big)
+    for uid in range(3, 60):
+        driver.add(request(uid, [0, 1, 2, 3, uid % 40], max_new_tokens=6))
         driver.step()
     driver.finish()
-    assert start_order(driver).index(0) < 30
-    for generate in small:
-        driver.check_answer(generate)
+    # Two steps of overtaking, one request in each; then nobody until the big one fits.
+    assert start_order(driver).index(0) == 4
+    driver.check_answer(big)
 
 
-def test_retracted_requests_come_back_first() -> None:
-    """A retracted request starts again before those that have not started."""
-    driver = Driver(options(num_pages=13, max_running_requests=2, schedule_policy="fcfs"))
-    requests = [request(uid, [uid], max_new_tokens=40) for uid in range(4)]
-    driver.add(*requests)
-    driver.finish()
-    assert start_order(driver) == [0, 1, 2, 3]
-    assert driver.last(1).num_retractions > 0
-    ends = list(dict.fromkeys(uid for plan in reversed(driver.plans) for uid, _, _ in plan))
-    assert ends == [3, 2, 1, 0]
+def queue(policy: str = "lpm", **prefixes: int) -> tuple[WaitingQueue, dict[str, Request]]:
+    """A queue of requests with given cached prefixes, in order of arrival."""
+    settings = options(schedule_policy=policy, max_wait_steps=2)
+    root = Node(None, (), -1)
+    requests = {
+        name: Request(request(i, [1]), i, settings, root) for i, name in enumerate(prefixes)
+    }
+    lengths = dict(enumerate(prefixes.values()))
+    waiting = WaitingQueue(settings, lambda r: lengths[r.uid])
+    for one in requests.values():
+        waiting.add(one)
+    return waiting, requests
+
+
+def names(waiting: WaitingQueue, requests: dict[str, Request]) -> str:
+    """The order in which requests would start."""
+    return "".join(name for r in waiting.in_order() for name in requests if requests[name] is r)
+
+
+@pytest.mark.parametrize("policy", ["lpm", "fcfs"])
+def test_retracted_requests_go_first_in_order_of_arrival(policy: str) -> None:
+    """A retracted request waits before all that have not started, the older one first."""
+    waiting, requests = queue(policy, a=0, b=0, c=2, d=1)
+    for name in ("b", "a"):  # they start, and are retracted, the younger one first
+        assert waiting.remove(requests[name].uid) is requests[name]
+    for name in ("b", "a"):
+        waiting.put_back(requests[name])
+    assert len(waiting) == len(list(waiting)) == 4
+    assert names(waiting, requests) == "abcd"
+    assert waiting.remove(requests["a"].uid) is requests["a"]
+    assert waiting.remove(requests["a"].uid) is None
+    assert names(waiting, requests) == "bcd"
+
+
+def test_only_younger_requests_overtake() -> None:
+    """Steps in which older requests start do not count against the policy."""
+    waiting, requests = queue(a=0, b=1, c=2, d=9, e=1)
+    started = requests["b"]
+    waiting.remove(started.uid)
+    for _ in range(3):
+        waiting.note_started([started])
+    assert names(waiting, requests) == "adce"  # a was overtaken by b, nobody else was
+    waiting.note_started([])
+    assert names(waiting, requests) == "adce"
+    waiting.remove(requests["d"].uid)
+    for expected in ("ace", "ace"):
+        waiting.note_started([requests["d"]])
+        assert names(waiting, requests) == expected
+    assert requests["c"].num_overtaken == 2
+    assert requests["e"].num_overtaken == 0
 
 
 def test_long_queue_is_served_in_order_beyond_the_window() -> None:

@@ -150,6 +150,17 @@ def test_waiting_for_a_prefix_takes_one_step_and_holds_up_nobody() -> None:
     assert driver.plans[1] == [(0, 30, 31), (9, 3, 4), (1, 28, 30), (2, 28, 30)]
 
 
+def test_nobody_waits_for_a_page_that_is_of_no_use() -> None:
+    """The page with a prompt's last token must be computed anyway, so no sibling waits for it."""
+    driver = Driver(options(chunked_prefill_size=64))
+    prompt = list(range(8))
+    driver.add(request(0, prompt[:5], max_new_tokens=1))
+    drain(driver)
+    driver.add(request(1, prompt), request(2, prompt))
+    driver.step()
+    assert driver.plans[-1] == [(1, 4, 8), (2, 4, 8)]
+
+
 def test_nobody_waits_for_a_prefix_that_is_being_decoded() -> None:
     """A prompt that goes where an answer is going is computed at once, not token by token."""
     driver = Driver(options(page_size=1, chunked_prefill_size=64))

@@ -2,7 +2,7 @@
 
 Each node holds exactly one page and is keyed by that page's token ids, so a path from the root
 spells a prompt prefix. The first key of a path also holds the salt, so that prefixes of different
-salts never meet. Time is a counter that the cache advances itself.
+salts never meet. Time is a counter of unlocks.
 
 A node is, at any time, one of:
 
@@ -12,8 +12,8 @@ A node is, at any time, one of:
     evicted      out of the tree: parent is None, its page is free
 
 An entry of the heap may be out of date: its tick is then too low, or its node covered or locked.
-That is put right when the entry comes to the top, so touching a path costs nothing more than
-writing the tick, and evicting a page costs O(log n).
+That is put right when the entry comes to the top, so using a path costs no more than writing the
+tick, and evicting a page costs O(log n).
 """
 
 import heapq
@@ -37,7 +37,7 @@ class Node:
         depth: Pages on the path down to this one; 0 for the root.
         children: The pages that follow, by key.
         num_locks: Locks on this node and below it.
-        last_used: Tick of the last lock, unlock or insertion that touched it.
+        last_used: Tick of the last unlock; while it is locked it is in use anyway.
         is_queued: It has an entry in the eviction heap.
     """
 
@@ -52,14 +52,14 @@ class Node:
         "parent",
     )
 
-    def __init__(self, parent: "Node | None", key: Key, page: int, tick: int) -> None:
+    def __init__(self, parent: "Node | None", key: Key, page: int) -> None:
         self.parent = parent
         self.key = key
         self.page = page
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.children: dict[Key, Node] = {}
         self.num_locks = 0
-        self.last_used = tick
+        self.last_used = 0
         self.is_queued = False
 
 
@@ -81,7 +81,7 @@ class RadixCache:
         self._page_size = page_size
         self._tick = 0
         self._heap: list[tuple[int, int, Node]] = []
-        self.root = Node(None, (), -1, 0)
+        self.root = Node(None, (), -1)
         self.num_pages = 0
         self.num_locked = 0
 
@@ -148,32 +148,28 @@ class RadixCache:
         Returns:
             The last node; the caller owns `pages[node.depth:]`, the cache owns those before.
         """
-        self._tick += 1
         while node.depth < num_ids // self._page_size:
             index = node.depth
             key = self.next_key(node, ids, salt)
             child = node.children.get(key)
             if child is None:
-                child = node.children[key] = Node(node, key, pages[index], self._tick)
+                child = node.children[key] = Node(node, key, pages[index])
                 self.num_pages += 1
             else:
                 self._allocator.free([pages[index]])
                 pages[index] = child.page
-                child.last_used = self._tick
             self._lock_one(child)
             node = child
         return node
 
     def lock(self, node: Node) -> None:
         """Keep the path to `node` from eviction, once more."""
-        self._tick += 1
         while node.parent is not None:
-            node.last_used = self._tick
             self._lock_one(node)
             node = node.parent
 
     def unlock(self, node: Node) -> None:
-        """Undo one `lock` of the same node."""
+        """Undo one `lock` of the same node; its path counts as used now."""
         self._tick += 1
         end = node
         while node.parent is not None:

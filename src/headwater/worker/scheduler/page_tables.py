@@ -58,31 +58,25 @@ class PageTables:
             return None
         return node, self.cache.next_key(node, request.token_ids, request.generate.cache_salt)
 
-    def page_to_share(self, request: Request) -> tuple[Node, Key] | None:
-        """The page that a running request will give to the cache next, if its tokens are known."""
-        node = request.node
-        if not self._is_shared or node.depth >= len(request.token_ids) // self._page_size:
-            return None
-        return node, self.cache.next_key(node, request.token_ids, request.generate.cache_salt)
+    def page_to_share(self, request: Request) -> tuple[Node, Key]:
+        """The page that a running request will give to the cache next.
+
+        Where the tokens of a full page are not known yet, it is a page that nobody can ask for.
+        """
+        key = self.cache.next_key(request.node, request.token_ids, request.generate.cache_salt)
+        return request.node, key
 
     def start(self, request: Request, num_running: int) -> bool:
         """Give a waiting request pages for all its tokens; False, and nothing, if too few are left.
 
-        While others run, a page is left for each of them and for this request to grow into, and
-        twice as much for itself after each retraction: a request that was retracted must not come
-        back only to be retracted again. Alone, a request always starts.
+        A page more is asked for each request that runs, so that they can grow. A request that was
+        retracted so comes back when others have ended, not to be retracted again at once; and
+        alone, a request always starts.
         """
         node = self.find(request)
-        num_tokens = len(request.token_ids)
-        need = num_pages_for(num_tokens, self._page_size) - node.depth
-        room = need
-        if num_running:
-            growth = min(
-                request.max_new_tokens - request.num_output,
-                self._page_size << request.num_retractions,
-            )
-            room = num_pages_for(num_tokens + growth, self._page_size) - node.depth + num_running
-        if room > self.num_free + self.cache.num_evictable - self.cache.num_unlocked(node):
+        need = num_pages_for(len(request.token_ids), self._page_size) - node.depth
+        available = self.num_free + self.cache.num_evictable - self.cache.num_unlocked(node)
+        if need + num_running > available:
             return False
         self.cache.lock(node)
         request.node = node
@@ -114,7 +108,7 @@ class PageTables:
         self._allocator.free(request.pages[request.node.depth :])
         self.cache.unlock(request.node)
         request.pages = []
-        request.node = request.found = self.cache.root
+        request.node = self.cache.root
         request.num_computed = 0
 
     def check_integrity(self, running: Iterable[Request]) -> None:

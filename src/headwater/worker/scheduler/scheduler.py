@@ -265,6 +265,7 @@ class Scheduler:
 def _add_chunk(rows: list[Row], request: Request, budget: int) -> int:
     """Add as much of a request's prompt as the budget allows; return how much."""
     num_tokens = min(request.num_uncomputed, budget)
-    if num_tokens:
-        rows.append(make_row(request, num_tokens))
+    # A prompt that is cut uses up the budget, so no other starts: there is one such prompt at most.
+    assert num_tokens > 0, "a prompt in pieces gets nothing of a step"
+    rows.append(make_row(request, num_tokens))
     return num_tokens
