@@ -84,12 +84,16 @@ class PageTables:
         request.num_computed = node.depth * self._page_size
         return True
 
+    def in_need(self, running: Iterable[Request]) -> list[Request]:
+        """The running requests whose last token has no page yet."""
+        size = self._page_size
+        return [r for r in running if len(r.token_ids) > len(r.pages) * size]
+
     def grow(self, request: Request) -> bool:
-        """Give a running request the page its last token needs; False if there is none."""
-        if len(request.token_ids) > len(request.pages) * self._page_size:
-            if self.num_free + self.cache.num_evictable == 0:
-                return False
-            request.pages += self._allocate(1)
+        """Give a running request one more page; False if there is none."""
+        if self.num_free + self.cache.num_evictable == 0:
+            return False
+        request.pages += self._allocate(1)
         return True
 
     def share(self, request: Request) -> None:

@@ -19,7 +19,7 @@ def make_room(running: dict[int, Request], tables: PageTables, queue: WaitingQue
     cache until somebody needs them.
     """
     num_retracted = 0
-    for request in list(running.values()):
+    for request in tables.in_need(running.values()):
         while request.uid in running and not tables.grow(request):
             youngest = max(running.values(), key=lambda r: r.arrival)
             assert len(running) > 1, "a request that runs alone does not fit"
