@@ -1,0 +1,41 @@
+"""Keys and values of all requests, in pages; it knows tensors, not who owns a page."""
+
+import torch
+
+__all__ = ["KVPool"]
+
+
+class KVPool:
+    """Two tensors, `k` and `v`: [num_layers, num_pages * page_size, num_kv_heads, head_dim].
+
+    The token at position p of a request lies in slot `pages[p // page_size] * page_size +
+    p % page_size` of every layer.
+
+    Args:
+        num_layers: Layers of the model.
+        num_pages: Pages.
+        page_size: Tokens in a page.
+        num_kv_heads: Heads of keys and values.
+        head_dim: Width of a head.
+        dtype: Type of the numbers.
+        device: Where they lie.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        num_pages: int,
+        page_size: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: str,
+    ) -> None:
+        shape = (num_layers, num_pages * page_size, num_kv_heads, head_dim)
+        # Zeros, not empty memory: padding reads slots that nobody has written, and NaN times a
+        # weight of zero is NaN.
+        self.k = torch.zeros(shape, dtype=dtype, device=device)
+        self.v = torch.zeros(shape, dtype=dtype, device=device)
+        self.num_pages = num_pages
+        self.page_size = page_size

@@ -1,0 +1,1 @@
+"""One file for each family of models, named in `models.table`."""
