@@ -1,0 +1,199 @@
+"""From the configuration to a worker that is ready; the only place that puts its parts together."""
+
+import gc
+import logging
+import os
+import time
+from pathlib import Path
+
+from headwater.config import Config
+from headwater.errors import ConfigError
+from headwater.messages.codec import DETOKENIZER_CODEC, FRONT_END_CODEC, VERSION, WORKER_CODEC
+from headwater.messages.params import SamplingParams
+from headwater.messages.sockets import PullSocket, PushSocket
+from headwater.messages.text import ModelCard, Ready
+from headwater.sources.info import ModelInfo, read_model_info
+from headwater.sources.resolve import ModelFiles, resolve_model
+from headwater.worker.loop import Runner, Worker
+from headwater.worker.runner.memory import available_bytes, num_pages_for_pool
+from headwater.worker.runner.scripted import Script, ScriptedRunner
+from headwater.worker.scheduler.options import SchedulerOptions
+from headwater.worker.scheduler.plan import Row, StepPlan
+from headwater.worker.scheduler.scheduler import Scheduler
+
+__all__ = ["start_worker"]
+
+log = logging.getLogger("headwater.worker")
+
+SCRIPTED = "ScriptedForCausalLM"
+_PARENT_FD = 0  # standard input; the parent holds the other end
+
+
+def start_worker(config: Config, socket_dir: Path) -> Worker:
+    """Load the model, bind the sockets, greet the front end.
+
+    Args:
+        config: All settings; the model is a local path.
+        socket_dir: Private directory of the sockets.
+
+    Raises:
+        ConfigError: A setting does not fit the model.
+        ModelLoadError: The model cannot be loaded.
+    """
+    started = time.monotonic()
+    files = resolve_model(config.model.model, Path(config.model.cache_dir))
+    info = read_model_info(files)
+    context_length = _context_length(config, info)
+    if info.architecture == SCRIPTED:
+        runner, num_pages, dtype, sizes = _scripted(config, info, context_length)
+    else:
+        runner, num_pages, dtype, sizes = _real(config, files, info, context_length)
+    page_size = config.scheduler.page_size
+    scheduler = Scheduler(_options(config, info, num_pages, context_length))
+    inbox = PullSocket(socket_dir, "worker", WORKER_CODEC, _PARENT_FD)
+    detokenizer = PushSocket(socket_dir, "detokenizer", DETOKENIZER_CODEC)
+    front_end = PushSocket(socket_dir, "front_end", FRONT_END_CODEC)
+    card = ModelCard(
+        architecture=info.architecture,
+        model_type=str(info.config.get("model_type", "")),
+        vocab_size=info.config["vocab_size"],
+        context_length=context_length,
+        eos_token_ids=info.eos_token_ids,
+        dtype=dtype,
+        num_parameters=sizes[0],
+        weight_bytes=sizes[1],
+        max_total_tokens=num_pages * page_size,
+        page_size=page_size,
+        load_time_s=time.monotonic() - started,
+    )
+    log.info(
+        "ready: %s, context %d tokens, KV cache %d tokens, %.1f s",
+        info.architecture,
+        context_length,
+        card.max_total_tokens,
+        card.load_time_s,
+    )
+    # What is alive now stays: the collector need not walk over it again in the middle of a step.
+    gc.collect()
+    gc.freeze()
+    front_end.send(Ready(process="worker", version=VERSION, card=card))
+    return Worker(scheduler, runner, inbox, detokenizer, front_end)
+
+
+def _context_length(config: Config, info: ModelInfo) -> int:
+    own, asked = info.context_length, config.model.context_length
+    if own is None and asked is None:
+        raise ConfigError(
+            "the model does not say its context; set --context-length", param="context_length"
+        )
+    if asked is not None and own is not None and asked > own:
+        log.warning("--context-length %d is more than the model's own %d", asked, own)
+    length = asked if asked is not None else own
+    assert length is not None
+    return length
+
+
+def _options(
+    config: Config, info: ModelInfo, num_pages: int, context_length: int
+) -> SchedulerOptions:
+    scheduler = config.scheduler
+    return SchedulerOptions(
+        num_pages=num_pages,
+        page_size=scheduler.page_size,
+        context_length=context_length,
+        eos_token_ids=frozenset(info.eos_token_ids),
+        max_running_requests=scheduler.max_running_requests,
+        # The front end bounds the queue before anything is sent; a second bound here would refuse
+        # half of a batch.
+        max_queued_requests=None,
+        chunked_prefill_size=scheduler.chunked_prefill_size,
+        schedule_policy=scheduler.schedule_policy,
+        disable_radix_cache=scheduler.disable_radix_cache,
+        stream_interval=config.stream.stream_interval,
+    )
+
+
+_Parts = tuple[Runner, int, str, tuple[int, int]]  # runner, pages, dtype, (weights, their bytes)
+
+
+def _scripted(config: Config, info: ModelInfo, context_length: int) -> _Parts:
+    if not config.model.allow_scripted_model:
+        raise ConfigError(
+            "this is a scripted model, for tests only; it needs --allow-scripted-model",
+            param="allow_scripted_model",
+        )
+    tokens = config.scheduler.max_total_tokens or context_length * 64
+    pages = max(tokens // config.scheduler.page_size, 1)
+    return ScriptedRunner(Script.from_config(info.config)), pages, "none", (0, 0)
+
+
+def _real(config: Config, files: ModelFiles, info: ModelInfo, context_length: int) -> _Parts:
+    # Imported here: a scripted model must not wait for torch.
+    import torch
+
+    from headwater.kernels import KVPool, select_ops
+    from headwater.models.loader import load_model
+    from headwater.worker.runner.runner import ModelRunner
+
+    torch.set_num_threads(config.model.num_threads or os.cpu_count() or 1)
+    device = config.model.device
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch sees no such device", param="device")
+    is_plain = config.model.dtype == "auto" and device == "cpu"
+    name = "float32" if is_plain else config.model.dtype.replace("auto", "bfloat16")
+    dtype: torch.dtype = getattr(torch, name)
+    model = load_model(
+        files,
+        info,
+        dtype=dtype,
+        device=device,
+        ops=select_ops(device),
+        context_length=context_length,
+    )
+    shape = model.config
+    bytes_per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * dtype.itemsize
+    num_pages = num_pages_for_pool(
+        bytes_per_token=bytes_per_token,
+        page_size=config.scheduler.page_size,
+        context_length=context_length,
+        max_running_requests=config.scheduler.max_running_requests,
+        max_total_tokens=config.scheduler.max_total_tokens,
+        free_bytes=available_bytes() if device == "cpu" else torch.cuda.mem_get_info()[0],
+    )
+    pool = KVPool(
+        num_layers=shape.num_layers,
+        num_pages=num_pages,
+        page_size=config.scheduler.page_size,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        dtype=dtype,
+        device=device,
+    )
+    runner = ModelRunner(model, pool)
+    _warm_up(runner)
+    weights = list(model.weights())
+    count = sum(w.numel() for w in weights)
+    return runner, num_pages, name, (count, sum(w.numel() * w.itemsize for w in weights))
+
+
+def _warm_up(runner: Runner) -> None:
+    """Run one token, so that the first request does not pay for what the libraries put off.
+
+    It writes to the first page, which belongs to nobody yet.
+    """
+    row = Row(
+        uid=0,
+        token_ids=[0],
+        start=0,
+        end=1,
+        pages=[0],
+        prompt_len=1,
+        params=SamplingParams(temperature=0.0),
+        seed=0,
+        samples=True,
+        eos_ids=frozenset(),
+        logprobs=None,
+        input_from=None,
+    )
+    runner.run(StepPlan([row]))
+    runner.forget([0])
