@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+import regex
 import tokenizers
 
 from headwater.errors import ModelLoadError
@@ -56,6 +57,24 @@ class Tokenizer:
         return frozenset(token_id for token_id, token in added.items() if token.special)
 
     @cached_property
+    def special_texts(self) -> dict[str, int]:
+        """Text of each special token to its id."""
+        added = self.raw.get_added_tokens_decoder()
+        return {token.content: token_id for token_id, token in added.items() if token.special}
+
+    @cached_property
+    def _special_pattern(self) -> regex.Pattern[str]:
+        words = sorted(filter(None, self.special_texts), key=len, reverse=True)
+        return regex.compile("|".join(map(regex.escape, words)) or "(?!)")
+
+    @cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        """A copy to which special tokens' texts are texts like any other."""
+        plain = tokenizers.Tokenizer.from_str(self.raw.to_str())
+        plain.encode_special_tokens = True
+        return plain
+
+    @cached_property
     def _added(self) -> dict[int, str]:
         return {i: t.content for i, t in self.raw.get_added_tokens_decoder().items()}
 
@@ -63,6 +82,22 @@ class Tokenizer:
         """Text to ids; the text of special tokens becomes their ids."""
         ids: list[int] = self.raw.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Text to ids, where the text of special tokens is text like any other."""
+        ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def split_special(self, text: str) -> list[tuple[str, int | None]]:
+        """Cut a text at its special tokens: pieces with the token's id, or None for plain text."""
+        pieces: list[tuple[str, int | None]] = []
+        at = 0
+        for match in self._special_pattern.finditer(text):
+            if match.start() > at:
+                pieces.append((text[at : match.start()], None))
+            pieces.append((match[0], self.special_texts[match[0]]))
+            at = match.end()
+        return [*pieces, (text[at:], None)] if at < len(text) else pieces
 
     def decode(
         self,
