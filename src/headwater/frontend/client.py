@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import itertools
 import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from headwater.config import Config
-from headwater.errors import Conflict, EngineDead, HeadwaterError, InternalError, Overloaded
+from headwater.errors import (
+    Conflict,
+    EngineDead,
+    HeadwaterError,
+    InternalError,
+    NotSupported,
+    Overloaded,
+)
 from headwater.frontend.intake import Intake, Prepared
 from headwater.frontend.requests import GenerateRequest
 from headwater.frontend.streams import AnswerStream, Streams
@@ -31,7 +39,12 @@ from headwater.messages.requests import (
 )
 from headwater.messages.sockets import AsyncPullSocket, PushSocket
 from headwater.messages.text import ControlReply, ModelCard, Ready, TextBatch, ToFrontEnd
-from headwater.prompt.chat import ChatTemplate
+from headwater.prompt.chat import (
+    ChatTemplate,
+    encode_chat,
+    guard_messages,
+    normalize_messages,
+)
 from headwater.sources.info import ModelInfo, read_model_info
 from headwater.sources.resolve import resolve_model
 from headwater.text.gguf_tokenizer import tokenizer_from_gguf
@@ -191,6 +204,44 @@ class Client:
             self._worker.send(p.message(uid, k))
         return stream
 
+    def encode_chat(
+        self,
+        messages: Any,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Prompt ids of a conversation, through the model's chat template.
+
+        Args:
+            messages: As a client sent them.
+            add_generation_prompt: End with what opens the assistant's turn.
+            continue_final_message: Leave the last message open, to be continued.
+            variables: More variables for the template.
+
+        Raises:
+            InvalidRequest: A message is wrong, or the template refuses it.
+            NotSupported: The model has no chat template.
+        """
+        checked = normalize_messages(messages)
+        if self.chat_template is None:
+            raise NotSupported(
+                "this model has no chat template; start the server with --chat-template",
+                param="messages",
+            )
+        text = self.chat_template.render(
+            guard_messages(checked, self.tokenizer.special_texts),
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            variables=variables,
+        )
+        return encode_chat(self.tokenizer, text)
+
+    def pids(self) -> dict[str, int]:
+        """Process ids of the engine's processes."""
+        return {"front_end": os.getpid(), **self._supervisor.pids()}
+
     def abort(self, rid: str | None = None, *, abort_all: bool = False) -> int:
         """Abort answers by name; a batch's or `n`'s common name aborts all of them.
 
@@ -221,18 +272,20 @@ class Client:
         """Take no new requests from now on."""
         self._is_draining = True
 
-    async def stop(self, timeout_s: float = 0.0) -> None:
-        """Take no new requests, let running ones finish, then end all processes.
-
-        Args:
-            timeout_s: Seconds that running requests get; the rest is aborted.
-        """
+    async def drained(self, timeout_s: float) -> bool:
+        """Take no new requests and wait until none runs; False when that took too long."""
         self.drain()
-        for bound in (timeout_s, _ABORT_TIMEOUT_S):
-            try:
-                await asyncio.wait_for(self._streams.wait_idle(), bound)
-            except TimeoutError:
-                self._abort(list(self._rid_of), "the server is stopping")
+        try:
+            await asyncio.wait_for(self._streams.wait_idle(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """Abort what runs, then end all processes and remove their files."""
+        self.drain()
+        self._abort(list(self._rid_of), "the server is stopping")
+        await self.drained(_ABORT_TIMEOUT_S)
         await self._close()
 
     def _check_open(self) -> None:

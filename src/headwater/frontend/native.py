@@ -12,7 +12,7 @@ from headwater.frontend.requests import Answer
 from headwater.messages.text import TextDelta, TokenLogprob, TokenLogprobs
 from headwater.messages.tokens import Finish
 
-__all__ = ["finish_reason", "native_result", "raise_for_error"]
+__all__ = ["WEIGHT_VERSION", "finish_reason", "native_result", "raise_for_error"]
 
 WEIGHT_VERSION = "default"
 

@@ -1,0 +1,1 @@
+"""Health, information and control of the running server."""

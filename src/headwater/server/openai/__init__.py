@@ -1,0 +1,1 @@
+"""The OpenAI dialect: a translation to native requests and back."""

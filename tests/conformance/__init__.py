@@ -1,0 +1,1 @@
+"""Tests against what others define: clients, formats, public bug reports."""
