@@ -31,7 +31,7 @@ def roomy(tiny_dir: Path) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def cramped(tiny_dir: Path) -> Iterator[Server]:
     """A server whose KV pool holds a few requests, so that it must retract."""
-    with run_server(tiny_dir, [*SETTINGS, "--max-total-tokens", "512"]) as server:
+    with run_server(tiny_dir, [*SETTINGS, "--max-total-tokens", "400"]) as server:
         yield server
         state = server.wait_idle()
         assert state["num_used_pages"] == 0, state

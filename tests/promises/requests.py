@@ -19,7 +19,7 @@ def random_requests(count: int, *, seed: int, max_prompt: int = 120) -> list[Bod
     rng = random.Random(seed)
     bodies = []
     for i in range(count):
-        params: Body = {"max_new_tokens": rng.randint(4, 40), "ignore_eos": True}
+        params: Body = {"max_new_tokens": rng.randint(4, 100), "ignore_eos": True}
         if i % 3 == 0:
             params["temperature"] = 0
         else:

@@ -141,7 +141,13 @@ def test_b115_prompt_logprobs_with_a_warm_cache(roomy: Server) -> None:
     prompt = [97 + i % 26 for i in range(48)]
 
     def body(last: int) -> Body:
-        return {"prompt": [*prompt, last], "echo": True, "logprobs": 1, "max_tokens": 1}
+        return {
+            "prompt": [*prompt, last],
+            "echo": True,
+            "logprobs": 1,
+            "max_tokens": 1,
+            "temperature": 0,
+        }
 
     flush(roomy)
     answers = []
