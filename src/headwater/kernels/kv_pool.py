@@ -1,5 +1,8 @@
 """Keys and values of all requests, in pages; it knows tensors, not who owns a page."""
 
+import math
+
+import numpy as np
 import torch
 
 __all__ = ["KVPool"]
@@ -33,9 +36,19 @@ class KVPool:
         device: str,
     ) -> None:
         shape = (num_layers, num_pages * page_size, num_kv_heads, head_dim)
-        # Zeros, not empty memory: padding reads slots that nobody has written, and NaN times a
-        # weight of zero is NaN.
-        self.k = torch.zeros(shape, dtype=dtype, device=device)
-        self.v = torch.zeros(shape, dtype=dtype, device=device)
+        self.k = _zeros(shape, dtype, device)
+        self.v = _zeros(shape, dtype, device)
         self.num_pages = num_pages
         self.page_size = page_size
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """Zeros: padding reads slots that nobody has written, and NaN times a weight of 0 is NaN.
+
+    On a CPU numpy leaves the zeroing to the system, page by page at first use, so a large pool
+    costs neither time at the start nor memory before it is needed.
+    """
+    if device != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)
