@@ -1,1 +1,276 @@
-"""Offline engine: the same front end without HTTP."""
+"""The offline engine: the same front end without HTTP, for Python programs.
+
+Its event loop runs in a thread of its own, so that it can be used from any program, with or without
+a loop, and several engines do not know of each other.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, TypeVar
+
+from headwater.config import Config, config_from_values
+from headwater.errors import HeadwaterError, InvalidRequest
+from headwater.frontend.client import Client
+from headwater.frontend.native import native_result, raise_for_error
+from headwater.frontend.requests import Answer, GenerateRequest
+from headwater.messages.requests import LogprobSpec
+
+__all__ = ["Engine"]
+
+T = TypeVar("T")
+Result = dict[str, Any]
+
+_END = object()
+
+
+class Engine:
+    """A model in this program, with SGLang's offline interface.
+
+    Args:
+        config: All settings; instead of it, `settings` names some.
+        settings: Settings by name, as the flags: `model`, `context_length` ...
+
+    Raises:
+        ConfigError: A setting is wrong.
+        ModelLoadError: The model cannot be loaded.
+    """
+
+    def __init__(self, config: Config | None = None, **settings: Any) -> None:
+        self._config = config if config is not None else config_from_values(settings)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, daemon=True, name="headwater-engine"
+        )
+        self._thread.start()
+        self._is_open = True
+        try:
+            self._client = self._wait(Client.start(self._config))
+        except BaseException:
+            self._close_loop()
+            raise
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.shutdown()
+
+    @property
+    def client(self) -> Client:
+        """The front end, for what this class does not offer; use it in the engine's loop only."""
+        return self._client
+
+    def generate(
+        self,
+        prompt: str | Sequence[str] | None = None,
+        sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        *,
+        input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        return_logprob: bool = False,
+        logprob_start_len: int = -1,
+        top_logprobs_num: int = 0,
+        token_ids_logprob: Sequence[int] | None = None,
+        stream: bool = False,
+    ) -> Any:
+        """Answer one prompt or several, and wait for it.
+
+        Args:
+            prompt: A text or a list of texts.
+            sampling_params: As of `/generate`; a list gives each prompt its own.
+            input_ids: Token ids instead of text.
+            messages: A conversation instead of text, through the model's chat template.
+            return_logprob: Report log-probabilities.
+            logprob_start_len: First prompt position to report; -1 none.
+            top_logprobs_num: Most likely alternatives at each position.
+            token_ids_logprob: Ids whose log-probability is reported.
+            stream: Return an iterator of results so far.
+
+        Returns:
+            A dict with `text`, `output_ids` and `meta_info`; a list of them for several prompts or
+            `n` > 1; an iterator of them (with `index`) when streaming.
+
+        Raises:
+            HeadwaterError: The request is wrong, or its answer failed.
+        """
+        logprobs = None
+        if return_logprob:
+            ids = list(token_ids_logprob or ())
+            logprobs = LogprobSpec(logprob_start_len, top_logprobs_num, ids, with_text=True)
+        requests, is_list = self._requests(
+            prompt, sampling_params, input_ids, messages, logprobs, stream
+        )
+        if stream:
+            return self._stream(requests, is_list)
+        results = self._wait(self._collect(requests))
+        return results if is_list else results[0]
+
+    async def async_generate(
+        self,
+        prompt: str | Sequence[str] | None = None,
+        sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        *,
+        stream: bool = False,
+        **options: Any,
+    ) -> Any:
+        """`generate` for a program with an event loop: awaited, and an async iterator to stream.
+
+        Args:
+            prompt: See `generate`.
+            sampling_params: See `generate`.
+            stream: Return an async iterator of results so far.
+            options: See `generate`.
+        """
+        if stream:
+            return self._async_stream(prompt, sampling_params, options)
+        return await asyncio.to_thread(self.generate, prompt, sampling_params, **options)
+
+    def flush_cache(self) -> bool:
+        """Empty the prefix cache; False while requests run."""
+        return self._wait(self._client.flush_cache()).ok
+
+    def state(self) -> dict[str, Any]:
+        """The scheduler's counts."""
+        return self._wait(self._client.state())
+
+    def shutdown(self) -> None:
+        """End the engine's processes; safe to call twice."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self._wait(self._client.stop())
+        finally:
+            self._close_loop()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the engine's loop and wait for it here."""
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _close_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _requests(
+        self,
+        prompt: str | Sequence[str] | None,
+        sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        input_ids: Any,
+        messages: Sequence[Mapping[str, Any]] | None,
+        logprobs: LogprobSpec | None,
+        stream: bool,
+    ) -> tuple[list[GenerateRequest], bool]:
+        given = [value for value in (prompt, input_ids, messages) if value is not None]
+        if len(given) != 1:
+            raise InvalidRequest("give exactly one of prompt, input_ids, messages", param="prompt")
+        if messages is not None:
+            input_ids = self._client.encode_chat(list(messages))
+        texts: Sequence[str | list[int]]
+        if prompt is not None:
+            is_list = not isinstance(prompt, str)
+            texts = [prompt] if isinstance(prompt, str) else list(prompt)
+        else:
+            is_list = bool(input_ids) and not isinstance(input_ids[0], int)
+            texts = [list(ids) for ids in input_ids] if is_list else [list(input_ids)]
+        params = self._each_params(sampling_params, len(texts))
+        requests = [
+            GenerateRequest(
+                params=self._client.params(values),
+                text=text if isinstance(text, str) else None,
+                input_ids=text if isinstance(text, list) else None,
+                logprobs=logprobs,
+                stream=stream,
+                is_max_new_tokens_explicit=values.get("max_new_tokens") is not None,
+            )
+            for text, values in zip(texts, params, strict=True)
+        ]
+        if len({request.params.n for request in requests}) > 1:
+            raise InvalidRequest("all sampling_params of a batch must agree on n", param="n")
+        return requests, is_list or any(request.params.n > 1 for request in requests)
+
+    @staticmethod
+    def _each_params(
+        values: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None, count: int
+    ) -> list[Mapping[str, Any]]:
+        if values is None or isinstance(values, Mapping):
+            return [values or {}] * count
+        if len(values) != count:
+            raise InvalidRequest(
+                "sampling_params must be one dict, or as many as prompts", param="sampling_params"
+            )
+        return list(values)
+
+    async def _collect(self, requests: list[GenerateRequest]) -> list[Result]:
+        last: dict[int, Result] = {}
+        async for index, result in self._results(requests, with_index=False):
+            last[index] = result
+        return [last[index] for index in sorted(last)]
+
+    async def _results(
+        self, requests: list[GenerateRequest], *, with_index: bool
+    ) -> AsyncIterator[tuple[int, Result]]:
+        started_at = time.monotonic()
+        stream = await self._client.submit(requests)
+        answers = [Answer() for _ in stream.rids]
+        try:
+            async for index, delta in stream:
+                raise_for_error(delta)
+                answers[index].add(delta)
+                result = native_result(
+                    answers[index],
+                    rid=stream.rids[index],
+                    started_at=started_at,
+                    index=index if with_index else None,
+                    with_logprobs=requests[0].logprobs is not None,
+                )
+                yield index, result
+        finally:
+            await stream.aclose()
+
+    def _stream(self, requests: list[GenerateRequest], is_list: bool) -> Iterator[Result]:
+        """Results from the engine's loop, handed over through a queue."""
+        queue: SimpleQueue[Any] = SimpleQueue()
+
+        async def pump() -> None:
+            try:
+                async for _, result in self._results(requests, with_index=is_list):
+                    queue.put(result)
+            except HeadwaterError as error:
+                queue.put(error)
+            finally:
+                queue.put(_END)
+
+        future = asyncio.run_coroutine_threadsafe(pump(), self._loop)
+        try:
+            while (item := queue.get()) is not _END:
+                if isinstance(item, HeadwaterError):
+                    raise item
+                yield item
+        finally:
+            future.cancel()
+
+    async def _async_stream(
+        self, prompt: Any, sampling_params: Any, options: Mapping[str, Any]
+    ) -> AsyncIterator[Result]:
+        results = self.generate(prompt, sampling_params, stream=True, **options)
+        try:
+            while (item := await asyncio.to_thread(next, results, None)) is not None:
+                yield item
+        finally:
+            results.close()

@@ -123,7 +123,8 @@ def test_b121_a_batch_is_admitted_whole_or_not_at_all(roomy: Server) -> None:
 
 def test_b111_empty_prompts_are_refused(roomy: Server) -> None:
     """A prompt without a token is a 400, and the engine lives."""
-    for prompt in ("", [""], [], [[]]):
+    prompts: list[object] = ["", [""], [], [[]]]
+    for prompt in prompts:
         response = httpx.post(f"{roomy.url}/v1/completions", json={"prompt": prompt}, timeout=60)
         assert response.status_code == 400, prompt
         assert response.json()["error"]["param"].startswith("prompt")

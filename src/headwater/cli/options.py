@@ -41,7 +41,11 @@ def add_config_options(
 
 
 def config_from_args(args: argparse.Namespace, **more: Any) -> Config:
-    """The configuration: flags, then the environment, then defaults.
+    """The configuration: flags, then `more`, then the environment, then defaults.
+
+    Args:
+        args: Parsed flags.
+        more: A command's own values for settings that no flag was given for.
 
     Raises:
         ConfigError: A value is wrong.

@@ -138,7 +138,7 @@ class Runs:
             device="cpu",
         )
         got = self.model.forward(torch.tensor(ids), meta, self.pool, torch.arange(len(ids)))
-        for (i, n), part in zip(active, got.split([n for _, n in active]), strict=True):
+        for (i, n), part in zip(active, torch.split(got, [n for _, n in active]), strict=True):
             self.logits[i].append(part)
             self.done[i] += n
 

@@ -1,0 +1,1 @@
+"""The default model, which is fetched once."""

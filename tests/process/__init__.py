@@ -1,0 +1,1 @@
+"""Several processes: starts, ends, kills."""
