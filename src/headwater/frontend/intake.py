@@ -121,19 +121,23 @@ class Intake:
         param = request.prompt_param
         if (request.text is None) == (request.input_ids is None):
             raise InvalidRequest("give exactly one of text and input_ids", param=param)
+        if request.logprobs is not None:
+            self._check_ids(request.logprobs.token_ids, "token_ids_logprob")
         if request.input_ids is not None:
             ids = request.input_ids
-            for token_id in ids:
-                if not 0 <= token_id < self._vocab_size:
-                    raise InvalidRequest(
-                        f"token ids must lie in [0, {self._vocab_size}), got {token_id}",
-                        param=param,
-                    )
+            self._check_ids(ids, param)
         else:
             ids = await self._encode(request)
         if not ids:
             raise InvalidRequest("the prompt has no tokens; at least one is needed", param=param)
         return ids
+
+    def _check_ids(self, ids: Sequence[int], param: str) -> None:
+        for token_id in ids:
+            if not 0 <= token_id < self._vocab_size:
+                raise InvalidRequest(
+                    f"token ids must lie in [0, {self._vocab_size}), got {token_id}", param=param
+                )
 
     async def _encode(self, request: GenerateRequest) -> list[int]:
         text = request.text or ""
