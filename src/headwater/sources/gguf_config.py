@@ -19,6 +19,8 @@ ARCHITECTURES = {
     "qwen3": ("Qwen3ForCausalLM", "qwen3"),
 }
 
+_FLOATS = ("attention.layer_norm_rms_epsilon", "rope.freq_base")
+
 _LAYER_TENSORS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -56,43 +58,44 @@ def config_from_gguf(file: GgufFile) -> dict[str, Any]:
     """
     path, fields = file.path, file.fields
     arch = fields.get("general.architecture")
-    if arch not in ARCHITECTURES:
+    if not isinstance(arch, str) or arch not in ARCHITECTURES:
         raise ModelLoadError(
             f"{path} has architecture {arch!r}; known are {', '.join(ARCHITECTURES)}"
         )
 
-    def need(key: str) -> Any:
-        if f"{arch}.{key}" not in fields:
+    def number(key: str, default: float | None = None) -> Any:
+        value = fields.get(f"{arch}.{key}", default)
+        if value is None:
             raise ModelLoadError(f"{path} lacks the metadata key {arch}.{key}")
-        return fields[f"{arch}.{key}"]
-
-    def maybe(key: str, default: Any = None) -> Any:
-        return fields.get(f"{arch}.{key}", default)
+        kinds = (int, float) if key in _FLOATS else (int,)
+        if type(value) not in kinds or not value > 0:
+            raise ModelLoadError(f"{path}: {arch}.{key} is {value!r}, not a number above 0")
+        return value
 
     shapes = {tensor.name: tensor.shape for tensor in file.tensors()}
-    if "token_embd.weight" not in shapes:
-        raise ModelLoadError(f"{path} has no tensor token_embd.weight")
-    num_heads, hidden_size = need("attention.head_count"), need("embedding_length")
+    if len(shapes.get("token_embd.weight", ())) != 2:
+        raise ModelLoadError(f"{path} has no matrix token_embd.weight")
+    num_heads, hidden_size = number("attention.head_count"), number("embedding_length")
     architecture, model_type = ARCHITECTURES[arch]
     config = {
         "architectures": [architecture],
         "model_type": model_type,
         "vocab_size": shapes["token_embd.weight"][0],
         "hidden_size": hidden_size,
-        "intermediate_size": need("feed_forward_length"),
-        "num_hidden_layers": need("block_count"),
+        "intermediate_size": number("feed_forward_length"),
+        "num_hidden_layers": number("block_count"),
         "num_attention_heads": num_heads,
-        "num_key_value_heads": maybe("attention.head_count_kv", num_heads),
-        "head_dim": maybe("attention.key_length", hidden_size // num_heads),
-        "rms_norm_eps": need("attention.layer_norm_rms_epsilon"),
-        "rope_theta": maybe("rope.freq_base", 10000.0),
-        "max_position_embeddings": need("context_length"),
+        "num_key_value_heads": number("attention.head_count_kv", num_heads),
+        "head_dim": number("attention.key_length", hidden_size // num_heads),
+        "rms_norm_eps": number("attention.layer_norm_rms_epsilon"),
+        "rope_theta": number("rope.freq_base", 10000.0),
+        "max_position_embeddings": number("context_length"),
         "tie_word_embeddings": "output.weight" not in shapes,
         "hidden_act": "silu",
         "attention_bias": arch == "llama" and "blk.0.attn_q.bias" in shapes,
     }
-    if maybe("attention.sliding_window"):
-        config["sliding_window"] = maybe("attention.sliding_window")
+    if fields.get(f"{arch}.attention.sliding_window"):
+        config["sliding_window"] = number("attention.sliding_window")
         config["use_sliding_window"] = True
     config["rope_scaling"] = _rope_scaling(arch, fields, file)
     return config

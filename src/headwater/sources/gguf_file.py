@@ -6,7 +6,6 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -84,21 +83,27 @@ class _Reader(gguf.GGUFReader):  # type: ignore[misc]  # the package has no type
     def data(self, mapped: NDArray[np.uint8]) -> None:
         self._bytes = mapped.view(np.ndarray)
 
+    def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
+        """As the package's, which returns less than was asked for at the end of a file."""
+        found = super()._get(offset, dtype, count, override_order)
+        if len(found) != int(count):
+            raise ValueError("it ends too early")
+        return found
+
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
-        if gguf.GGUFValueType(raw_type) == gguf.GGUFValueType.ARRAY:
-            item_type = self._get(orig_offs, np.uint32)
-            kind = gguf.GGUFValueType(int(item_type[0]))
-            if kind == gguf.GGUFValueType.STRING:
-                return self._string_array(orig_offs, item_type)
-            if kind in self.gguf_scalar_to_np:
-                return self._number_array(orig_offs, item_type, kind)
-        return super()._get_field_parts(orig_offs, raw_type)
+        if gguf.GGUFValueType(raw_type) != gguf.GGUFValueType.ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)
+        item_type = self._get(orig_offs, np.uint32)
+        kind = gguf.GGUFValueType(int(item_type[0]))
+        if kind == gguf.GGUFValueType.STRING:
+            return self._string_array(orig_offs, item_type)
+        if kind in self.gguf_scalar_to_np:
+            return self._number_array(orig_offs, item_type, kind)
+        raise ValueError("it holds an array of arrays")
 
     def _number_array(self, start: int, item_type: Any, kind: Any) -> Any:
         count = self._get(start + 4, np.uint64)
         values = self._get(start + 12, self.gguf_scalar_to_np[kind], int(count[0]))
-        if len(values) != int(count[0]):
-            raise ValueError("an array reaches beyond the end of the file")
         types = [gguf.GGUFValueType.ARRAY, kind]
         return 12 + values.nbytes, [item_type, count, values], [2], types
 
@@ -108,8 +113,8 @@ class _Reader(gguf.GGUFReader):  # type: ignore[misc]  # the package has no type
         data, end = self.data.data, begin
         for _ in range(int(count[0])):
             end += 8 + int.from_bytes(data[end : end + 8], "little")
-        if end > len(data):
-            raise ValueError("a string array reaches beyond the end of the file")
+            if end > len(data):  # checked in the loop: a damaged count can be astronomical
+                raise ValueError("it ends too early")
         types = [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.STRING]
         return end - start, [item_type, count, self.data[begin:end]], [2], types
 
@@ -140,6 +145,10 @@ class GgufFile:
     Args:
         path: The file.
 
+    Attributes:
+        path: The file.
+        fields: Metadata: key to number, text or list.
+
     Raises:
         ModelLoadError: It cannot be read as GGUF.
     """
@@ -148,16 +157,15 @@ class GgufFile:
         self.path = path
         try:
             with warnings.catch_warnings():
-                # The package views file bytes through newer numpy's deprecated paths.
+                # The package views file bytes through newer numpy's deprecated paths, and adds
+                # up offsets of a damaged file in 64 bits.
                 warnings.simplefilter("ignore", DeprecationWarning)
+                warnings.simplefilter("ignore", RuntimeWarning)
                 self._reader = _Reader(path)
-        except (ValueError, KeyError, IndexError, OSError, OverflowError) as err:
+            items = self._reader.fields.items()
+            self.fields: Mapping[str, Any] = {name: _value(field) for name, field in items}
+        except Exception as err:  # the package checks little: damage surfaces as any error
             raise ModelLoadError(f"{path} is not a readable GGUF file: {err}") from err
-
-    @cached_property
-    def fields(self) -> Mapping[str, Any]:
-        """Metadata: key to number, text or list."""
-        return {name: _value(field) for name, field in self._reader.fields.items()}
 
     def tensors(self) -> Iterator[GgufTensor]:
         """The tensors, in the file's order."""
