@@ -92,7 +92,7 @@ def _from_directory(path: Path) -> ModelInfo:
     return ModelInfo(
         name=path.resolve().name,
         config=config,
-        generation_defaults=_generation_defaults(generation),
+        generation_defaults=_generation_defaults(generation, path / "generation_config.json"),
         eos_token_ids=_eos_ids(generation) or _eos_ids(config) or _eos_ids(_text_config(config)),
         chat_template=_chat_template(path, settings),
         special_tokens=_special_tokens(settings),
@@ -125,11 +125,14 @@ def _eos_ids(config: Mapping[str, Any]) -> list[int]:
     return [i for i in ids if isinstance(i, int)]
 
 
-def _generation_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
+def _generation_defaults(generation: Mapping[str, Any], path: Path) -> dict[str, Any]:
     # A file that says do_sample false means greedy, whatever temperature it also carries.
     if generation.get("do_sample") is False:
         return {"temperature": 0.0}
     found = {key: generation[key] for key in _SAMPLING_KEYS if generation.get(key) is not None}
+    for key, value in found.items():
+        if type(value) not in (int, float):
+            raise ModelLoadError(f"{path}: {key} is {value!r}, not a number")
     if found.get("top_k") == 0:
         found["top_k"] = -1  # transformers' spelling of "all"
     return found
@@ -138,12 +141,15 @@ def _generation_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
 def _chat_template(path: Path, settings: Mapping[str, Any]) -> str | None:
     file = path / "chat_template.jinja"
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        try:
+            return file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as err:
+            raise ModelLoadError(f"cannot read {file}: {err}") from None
     template = settings.get("chat_template")
     if template is None:
         template = _read_json(path / "chat_template.json", default={}).get("chat_template")
     if isinstance(template, list):  # several, by name
-        named = {t["name"]: t["template"] for t in template if isinstance(t, dict) and "name" in t}
+        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
         template = named.get("default")
     return template if isinstance(template, str) else None
 

