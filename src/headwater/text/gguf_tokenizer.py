@@ -22,7 +22,8 @@ from headwater.text.tokenizer import Tokenizer
 
 __all__ = ["tokenizer_from_gguf"]
 
-_CONTROL, _USER_DEFINED = 3, 4  # tokenizer.ggml.token_type
+# tokenizer.ggml.token_type
+_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
 
 # Splitting patterns by `tokenizer.ggml.pre`; each is published in that family's tokenizer.json.
 _LLAMA3 = (
@@ -30,7 +31,14 @@ _LLAMA3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-_REGEX = {"llama-bpe": _LLAMA3, "llama3": _LLAMA3, "qwen2": _QWEN2}
+_TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_REGEX = {"llama-bpe": _LLAMA3, "llama3": _LLAMA3, "qwen2": _QWEN2, "tekken": _TEKKEN}
+# Families that look a whole word up before they merge, and that begin a text with BOS.
+_WHOLE_WORDS = ("llama-bpe", "llama3", "tekken")
 _SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r")
 _GPT2 = ("gpt-2", "gpt2", "default")
 
@@ -48,22 +56,30 @@ def tokenizer_from_gguf(fields: Mapping[str, Any]) -> Tokenizer:
     if not tokens:
         raise ModelLoadError("the GGUF file has no tokenizer (tokenizer.ggml.tokens)")
     kind = fields.get("tokenizer.ggml.model")
-    if kind == "gpt2":
-        raw = _byte_level(fields, tokens)
-    elif kind == "llama":
-        raw = _sentencepiece(fields, tokens)
-    else:
+    if kind not in ("gpt2", "llama"):
         raise ModelLoadError(f"GGUF tokenizer model {kind!r} is not supported (gpt2, llama are)")
-    _add_special(raw, fields, tokens)
-    _add_bos(raw, fields, tokens)
+    try:
+        build = _byte_level if kind == "gpt2" else _sentencepiece
+        raw = build(fields, tokens)
+        _add_special(raw, fields, tokens)
+        _add_bos(raw, fields, tokens)
+    except ModelLoadError:
+        raise
+    # The library raises bare Exception; and metadata can be of any type.
+    except Exception as err:
+        raise ModelLoadError(f"the GGUF file's tokenizer is broken: {err}") from err
     return Tokenizer(raw)
 
 
 def _byte_level(fields: Mapping[str, Any], tokens: Sequence[str]) -> tokenizers.Tokenizer:
     merges = [tuple(line.split(" ", 1)) for line in fields.get("tokenizer.ggml.merges", [])]
     vocab = {token: i for i, token in enumerate(tokens)}
-    raw = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
-    raw.pre_tokenizer = _pre_tokenizer(fields.get("tokenizer.ggml.pre", "default"))
+    name = fields.get("tokenizer.ggml.pre", "default")
+    model = models.BPE(vocab=vocab, merges=merges, ignore_merges=name in _WHOLE_WORDS)
+    raw = tokenizers.Tokenizer(model)
+    raw.pre_tokenizer = _pre_tokenizer(name)
+    if name == "qwen2":
+        raw.normalizer = normalizers.NFC()
     raw.decoder = decoders.ByteLevel()
     return raw
 
@@ -92,8 +108,13 @@ def _sentencepiece(fields: Mapping[str, Any], tokens: Sequence[str]) -> tokenize
     if not scores or len(scores) != len(tokens):
         raise ModelLoadError("the GGUF file's tokenizer has no scores (tokenizer.ggml.scores)")
     vocab = {token: i for i, token in enumerate(tokens)}
+    # Only text is merged: "<s" and ">" do not become the control token "<s>".
+    kinds = fields.get("tokenizer.ggml.token_type") or [1] * len(tokens)
+    others = (_UNKNOWN, _CONTROL, _BYTE)
     ranked = []
     for token, token_id in vocab.items():
+        if kinds[token_id] in others:
+            continue
         for cut in range(1, len(token)):
             left, right = vocab.get(token[:cut]), vocab.get(token[cut:])
             if left is not None and right is not None:
@@ -118,15 +139,19 @@ def _add_special(
     raw: tokenizers.Tokenizer, fields: Mapping[str, Any], tokens: Sequence[str]
 ) -> None:
     kinds = fields.get("tokenizer.ggml.token_type", [])
-    for token, kind in zip(tokens, kinds, strict=False):
-        if kind in (_CONTROL, _USER_DEFINED):
-            special = kind == _CONTROL
-            raw.add_tokens([AddedToken(token, special=special, normalized=False)])
+    raw.add_tokens(
+        [
+            AddedToken(token, special=kind != _USER_DEFINED, normalized=False)
+            for token, kind in zip(tokens, kinds, strict=False)
+            if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+        ]
+    )
 
 
 def _add_bos(raw: tokenizers.Tokenizer, fields: Mapping[str, Any], tokens: Sequence[str]) -> None:
-    # A SentencePiece model begins with BOS unless its file says no; a byte-level one does not.
-    default = fields.get("tokenizer.ggml.model") == "llama"
+    # A SentencePiece model begins with BOS unless its file says no; a byte-level one rarely does.
+    is_sentencepiece = fields.get("tokenizer.ggml.model") == "llama"
+    default = is_sentencepiece or fields.get("tokenizer.ggml.pre") in _WHOLE_WORDS
     bos = fields.get("tokenizer.ggml.bos_token_id")
     eos = fields.get("tokenizer.ggml.eos_token_id")
     before = _template(bos, fields.get("tokenizer.ggml.add_bos_token", default), tokens)
