@@ -4,6 +4,7 @@ It loads one tokenizer.json and knows no model, no chat template and no stream.
 """
 
 import gzip
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +13,16 @@ import regex
 import tokenizers
 
 from headwater.errors import ModelLoadError
+from headwater.text.byte_stream import ByteStream
+from headwater.text.decoder_plan import DecoderPlan, byte_level_bytes, read_plan
+from headwater.text.piece_stream import PieceStream
+from headwater.text.piece_table import PieceTable, byte_of
 
 __all__ = ["Tokenizer", "load_tokenizer"]
+
+_MAX_ID = (1 << 32) - 1  # the library's ids are 32 bits wide
+
+log = logging.getLogger("headwater.text")
 
 
 def load_tokenizer(path: Path) -> "Tokenizer":
@@ -44,6 +53,7 @@ class Tokenizer:
         # Truncation or padding saved in the file would change prompts behind the user's back.
         raw.no_truncation()
         raw.no_padding()
+        self._tables: dict[bool, PieceTable | None] = {}
 
     @cached_property
     def vocab_size(self) -> int:
@@ -105,8 +115,21 @@ class Tokenizer:
         *,
         skip_special_tokens: bool = True,
     ) -> str:
-        """All ids at once to text; what every stream must join to."""
-        text: str = self.raw.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        """All ids at once to text; what every stream must join to. Unknown ids have no text.
+
+        Raises:
+            ValueError: The decoder fails on these ids.
+        """
+        known = [token_id for token_id in ids if 0 <= token_id <= _MAX_ID]
+        if not known:
+            return ""
+        try:
+            text: str = self.raw.decode(known, skip_special_tokens=skip_special_tokens)
+        except BaseException as err:
+            # A panic inside the library is no Exception; uncaught it would end the process.
+            if type(err).__name__ != "PanicException":
+                raise
+            raise ValueError(f"the tokenizer's decoder failed: {err}") from None
         return text
 
     def save(self, path: Path) -> None:
@@ -126,34 +149,41 @@ class Tokenizer:
         """The bytes that one token stands for, which may be a piece of a character."""
         if token_id in self._added:
             return self._added[token_id].encode()
-        piece = self.raw.id_to_token(token_id)
-        if piece is None:
+        token = self.raw.id_to_token(token_id) if token_id >= 0 else None
+        plan = self.plan
+        if token is None:
             return b""
-        if self._is_byte_level:
-            return _from_byte_level(piece)
-        if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-            return bytes([int(piece[3:5], 16)])
-        if "▁" in piece:
-            return piece.replace("▁", " ").encode()
-        return self.decode([token_id], skip_special_tokens=False).encode()
+        if plan is None:
+            return self.decode([token_id], skip_special_tokens=False).encode()
+        if plan.is_byte_level:
+            return byte_level_bytes(token)
+        byte = byte_of(token) if plan.has_byte_fallback else None
+        return bytes([byte]) if byte is not None else plan.later(token).encode()
 
     @cached_property
-    def _is_byte_level(self) -> bool:
-        return "ByteLevel" in str(self.raw.decoder)
+    def plan(self) -> DecoderPlan | None:
+        """What the decoder does, when that is understood."""
+        decoder = self.raw.decoder
+        return read_plan(None if decoder is None else decoder.__getstate__().decode())
 
+    def pieces(self, *, skip_special_tokens: bool) -> PieceTable | None:
+        """The table of ready-made pieces; None when only the window method is right.
 
-def _byte_level_table() -> dict[str, int]:
-    """GPT-2's printable spelling of the 256 bytes (`bytes_to_unicode` in its encoder.py)."""
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    table = {chr(byte): byte for byte in kept}
-    moved = (byte for byte in range(256) if byte not in kept)
-    return table | {chr(256 + n): byte for n, byte in enumerate(moved)}
+        The table is trusted after its streams have agreed with `decode` on a sample of sequences.
+        """
+        if skip_special_tokens not in self._tables:
+            self._tables[skip_special_tokens] = self._checked_table(skip_special_tokens)
+        return self._tables[skip_special_tokens]
 
-
-_BYTE_OF = _byte_level_table()
-
-
-def _from_byte_level(piece: str) -> bytes:
-    if all(char in _BYTE_OF for char in piece):
-        return bytes(_BYTE_OF[char] for char in piece)
-    return piece.encode()
+    def _checked_table(self, skip_special_tokens: bool) -> PieceTable | None:
+        plan = self.plan
+        if plan is None:
+            return None
+        table = PieceTable(self.raw, plan, skip_special_tokens=skip_special_tokens)
+        for ids in table.sample:
+            stream = (ByteStream if plan.is_byte_level else PieceStream)(table, ())
+            text = "".join([stream.step(token_id) for token_id in ids]) + stream.flush()
+            if text != self.decode(ids, skip_special_tokens=skip_special_tokens):
+                log.warning("the decoder is not what it seems; streams take the slower way")
+                return None
+        return table
