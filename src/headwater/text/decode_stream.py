@@ -6,32 +6,14 @@ change.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from headwater.text.byte_stream import ByteStream
-from headwater.text.piece_stream import PieceStream
+from headwater.text.automaton import Automaton, State
 from headwater.text.tokenizer import Tokenizer
 from headwater.text.window_stream import WindowStream
 
 __all__ = ["CONTEXT_LEN", "DecodeStream", "feed_each"]
 
 CONTEXT_LEN = 64  # prompt ids that are looked at; the first step after a long prompt stays cheap
-
-_NOT_READY: dict[int, str] = {}  # stays empty
-
-
-class _Method(Protocol):
-    """How ids become text; see the modules of the three."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-    @property
-    def is_at_rest(self) -> bool: ...
-
-    def step(self, token_id: int) -> str: ...
-
-    def flush(self) -> str: ...
 
 
 class DecodeStream:
@@ -45,7 +27,7 @@ class DecodeStream:
         prompt_ids: Ids before the answer; only their end is used, as left context.
     """
 
-    __slots__ = ("_at_rest", "_method", "_pieces", "_ready")
+    __slots__ = ("_automaton", "_pieces", "_state", "_window")
 
     def __init__(
         self,
@@ -57,20 +39,22 @@ class DecodeStream:
     ) -> None:
         del spaces_between_special_tokens
         context = prompt_ids[-CONTEXT_LEN:]
-        table = tokenizer.pieces(skip_special_tokens=skip_special_tokens)
-        self._method: _Method
-        if table is None:
+        automaton = tokenizer.automaton(skip_special_tokens=skip_special_tokens)
+        self._automaton: Automaton | None = automaton
+        self._window: WindowStream | None = None
+        self._state: State
+        if automaton is not None:
+            self._state = automaton.start(context)
+        else:
 
             def decode(ids: list[int]) -> str:
-                return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+                try:
+                    return tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+                except ValueError:  # a decoder that fails on a window may still do on the whole
+                    return ""
 
-            self._method = WindowStream(decode, context)
-            self._at_rest = _NOT_READY
-        else:
-            stream = ByteStream if table.plan.is_byte_level else PieceStream
-            self._method = stream(table, context)
-            self._at_rest = table.ready
-        self._ready = self._at_rest if self._method.is_at_rest else _NOT_READY
+            self._window = WindowStream(decode, context)
+            self._state = State(None, is_open=False)  # stays empty: every id takes `_step`
         self._pieces: list[str] = []
 
     @property
@@ -83,27 +67,32 @@ class DecodeStream:
     @property
     def is_open(self) -> bool:
         """True while the last ids are held back because their text is not complete."""
-        return self._method.is_open
+        return self._state.is_open if self._window is None else self._window.is_open
 
     def feed(self, ids: Sequence[int]) -> str:
         """Take the next ids, in any grouping; return the text that later ids cannot change."""
         if len(ids) == 1:
-            return self._step(ids[0])
-        return "".join([self._step(token_id) for token_id in ids])
+            piece = self._step(ids[0])
+        else:
+            piece = "".join([self._step(token_id) for token_id in ids])
+        self._pieces.append(piece)
+        return piece
 
     def flush(self) -> str:
         """End of the answer: return what was held back, incomplete characters as U+FFFD."""
-        piece = self._method.flush()
+        if self._window is not None:
+            piece = self._window.flush()
+        else:
+            assert self._automaton is not None
+            piece = self._automaton.finish(self._state)
         self._pieces.append(piece)
         return piece
 
     def _step(self, token_id: int) -> str:
-        piece = self._ready.get(token_id)
-        if piece is None:
-            method = self._method
-            piece = method.step(token_id)
-            self._ready = self._at_rest if method.is_at_rest else _NOT_READY
-        self._pieces.append(piece)
+        if self._window is not None:
+            return self._window.step(token_id)
+        assert self._automaton is not None
+        piece, self._state = self._automaton.advance(self._state, token_id)
         return piece
 
 
@@ -119,10 +108,10 @@ def feed_each(streams: Sequence[DecodeStream], ids: Sequence[int]) -> list[str]:
     """
     out = []
     for stream, token_id in zip(streams, ids, strict=True):
-        piece = stream._ready.get(token_id)
-        if piece is None:
+        try:
+            piece, stream._state = stream._state[token_id]
+        except KeyError:
             piece = stream._step(token_id)
-        else:
-            stream._pieces.append(piece)
+        stream._pieces.append(piece)
         out.append(piece)
     return out

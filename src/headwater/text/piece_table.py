@@ -1,11 +1,7 @@
-"""Id to text, ready made, for one tokenizer; shared by all its streams and filled as ids are seen.
-
-A full table would cost up to seconds at the start; an entry costs a microsecond once.
-"""
+"""What each id of a tokenizer stands for; it knows one token at a time, no neighbours."""
 
 import random
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterator
 
 import tokenizers
 
@@ -13,7 +9,7 @@ from headwater.text.decoder_plan import DecoderPlan, byte_level_bytes
 
 __all__ = ["PieceTable", "byte_of"]
 
-_MAX_ID = (1 << 32) - 1
+_MAX_ID = (1 << 32) - 1  # the library's ids are 32 bits wide
 
 
 def byte_of(token: str) -> int | None:
@@ -27,32 +23,21 @@ def byte_of(token: str) -> int | None:
 
 
 class PieceTable:
-    """What each id of a tokenizer stands for, with or without special tokens.
+    """Tokens of a tokenizer, with or without the special ones.
 
     Args:
         raw: The tokenizer.
         plan: Its decoder's plan.
-        skip_special_tokens: Special tokens are no text.
-
-    Attributes:
-        plan: The decoder's plan.
-        ready: Id to text, for ids whose text needs no look at their neighbours (later than first).
-        data: Byte-level: id to bytes, for ids whose bytes are no text by themselves.
-        run: Byte fallback: id to byte.
-        nothing: Ids without text: skipped specials, ids outside the vocabulary.
+        skip_special_tokens: Special tokens have no text.
     """
 
     def __init__(
         self, raw: tokenizers.Tokenizer, plan: DecoderPlan, *, skip_special_tokens: bool
     ) -> None:
-        self._raw = raw
         self.plan = plan
+        self._raw = raw
         self._added = raw.get_added_tokens_decoder()
         self._skip = skip_special_tokens
-        self.ready: dict[int, str] = {}
-        self.data: dict[int, bytes] = {}
-        self.run: dict[int, int] = {}
-        self.nothing: set[int] = set()
 
     def token(self, token_id: int) -> str | None:
         """The vocabulary's spelling of an id that has text, else None."""
@@ -64,48 +49,39 @@ class PieceTable:
         token: str | None = self._raw.id_to_token(token_id)
         return token
 
-    def learn(self, token_id: int) -> None:
-        """Put an id that is seen for the first time where it belongs."""
+    def data(self, token_id: int) -> bytes:
+        """Byte-level: the bytes of an id; none for an id without text."""
         token = self.token(token_id)
-        if token is None:
-            self.nothing.add(token_id)
-        elif self.plan.is_byte_level:
-            data = byte_level_bytes(token)
-            try:
-                self.ready[token_id] = data.decode("utf-8")
-            except UnicodeDecodeError:
-                self.data[token_id] = data
-        elif self.plan.has_byte_fallback and (byte := byte_of(self._replaced(token))) is not None:
-            self.run[token_id] = byte
-        elif not (self.plan.suffix and self.plan.suffix in token):
-            self.ready[token_id] = self.plan.later(token)
+        return b"" if token is None else byte_level_bytes(token)
 
-    def _replaced(self, token: str) -> str:
+    def byte(self, token: str) -> int | None:
+        """Byte fallback: the byte that a token is, or None."""
+        if not self.plan.has_byte_fallback:
+            return None
         for old, new in self.plan.replace_token:
             token = token.replace(old, new)
-        return token
+        return byte_of(token)
 
-    @cached_property
-    def sample(self) -> list[list[int]]:
+    def sample(self) -> Iterator[list[int]]:
         """Id sequences on which a stream must agree with the tokenizer before it is trusted."""
         rng = random.Random(0)
         size = max(self._raw.get_vocab_size(with_added_tokens=True), 1)
         special = sorted(self._added)[:40]
-        singles: list[list[int]] = [[rng.randrange(size)] for _ in range(60)]
-        mixed = [[rng.randrange(size) for _ in range(rng.randint(2, 12))] for _ in range(60)]
-        with_special = [
-            [rng.choice(special) if rng.random() < 0.4 else rng.randrange(size) for _ in range(6)]
-            for _ in range(30 if special else 0)
-        ]
-        return [*singles, *mixed, *with_special, *self._byte_runs(rng)]
+        for _ in range(60):
+            yield [rng.randrange(size)]
+            yield [rng.randrange(size) for _ in range(rng.randint(2, 12))]
+        for _ in range(30 if special else 0):
+            pick = (special, range(size))
+            yield [rng.choice(pick[rng.random() < 0.6]) for _ in range(6)]
+        yield from self._byte_runs(rng)
 
-    def _byte_runs(self, rng: random.Random) -> Sequence[list[int]]:
+    def _byte_runs(self, rng: random.Random) -> Iterator[list[int]]:
         """Runs of byte tokens, good and bad, where there are any."""
         found = [self._raw.token_to_id(f"<0x{byte:02X}>") for byte in range(256)]
         ids = [token_id for token_id in found if token_id is not None]
         if len(ids) < 256:
-            return []
-        texts = ["a", "é", "日本", "🥨🫠", " ▁ "]
-        good = [[ids[byte] for byte in text.encode()] for text in texts]
-        bad = [[ids[rng.randrange(256)] for _ in range(rng.randint(1, 5))] for _ in range(20)]
-        return [*good, *bad, *(g + b for g, b in zip(good, bad, strict=False))]
+            return
+        for text in ("a", "é", "日本", "🥨🫠", " ▁ "):
+            good = [ids[byte] for byte in text.encode()]
+            bad = [ids[rng.randrange(256)] for _ in range(rng.randint(1, 5))]
+            yield from (good, bad, good + bad, bad + good)

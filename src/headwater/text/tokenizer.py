@@ -13,9 +13,8 @@ import regex
 import tokenizers
 
 from headwater.errors import ModelLoadError
-from headwater.text.byte_stream import ByteStream
+from headwater.text.automaton import Automaton, ByteAutomaton, PieceAutomaton
 from headwater.text.decoder_plan import DecoderPlan, byte_level_bytes, read_plan
-from headwater.text.piece_stream import PieceStream
 from headwater.text.piece_table import PieceTable, byte_of
 
 __all__ = ["Tokenizer", "load_tokenizer"]
@@ -53,7 +52,7 @@ class Tokenizer:
         # Truncation or padding saved in the file would change prompts behind the user's back.
         raw.no_truncation()
         raw.no_padding()
-        self._tables: dict[bool, PieceTable | None] = {}
+        self._automata: dict[bool, Automaton | None] = {}
 
     @cached_property
     def vocab_size(self) -> int:
@@ -166,24 +165,28 @@ class Tokenizer:
         decoder = self.raw.decoder
         return read_plan(None if decoder is None else decoder.__getstate__().decode())
 
-    def pieces(self, *, skip_special_tokens: bool) -> PieceTable | None:
-        """The table of ready-made pieces; None when only the window method is right.
+    def automaton(self, *, skip_special_tokens: bool) -> Automaton | None:
+        """The automaton that decodes streams; None when only the window method is right.
 
-        The table is trusted after its streams have agreed with `decode` on a sample of sequences.
+        It is trusted after it has agreed with `decode` on a sample of sequences.
         """
-        if skip_special_tokens not in self._tables:
-            self._tables[skip_special_tokens] = self._checked_table(skip_special_tokens)
-        return self._tables[skip_special_tokens]
+        if skip_special_tokens not in self._automata:
+            self._automata[skip_special_tokens] = self._checked(skip_special_tokens)
+        return self._automata[skip_special_tokens]
 
-    def _checked_table(self, skip_special_tokens: bool) -> PieceTable | None:
+    def _checked(self, skip_special_tokens: bool) -> Automaton | None:
         plan = self.plan
         if plan is None:
             return None
         table = PieceTable(self.raw, plan, skip_special_tokens=skip_special_tokens)
-        for ids in table.sample:
-            stream = (ByteStream if plan.is_byte_level else PieceStream)(table, ())
-            text = "".join([stream.step(token_id) for token_id in ids]) + stream.flush()
+        automaton = ByteAutomaton(table) if plan.is_byte_level else PieceAutomaton(table)
+        for ids in table.sample():
+            state, text = automaton.start(()), ""
+            for token_id in ids:
+                piece, state = automaton.advance(state, token_id)
+                text += piece
+            text += automaton.finish(state)
             if text != self.decode(ids, skip_special_tokens=skip_special_tokens):
                 log.warning("the decoder is not what it seems; streams take the slower way")
                 return None
-        return table
+        return automaton

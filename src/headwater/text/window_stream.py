@@ -34,11 +34,6 @@ class WindowStream:
         """True while ids are held back because their character may not be complete."""
         return self._read_offset < len(self._ids) and self._pending().endswith(_REPLACEMENT)
 
-    @property
-    def is_at_rest(self) -> bool:
-        """False: every id needs the window."""
-        return False
-
     def step(self, token_id: int) -> str:
         """Take one id; return the text that is known now."""
         self._ids.append(token_id)

@@ -89,9 +89,9 @@ TABLES = dict(kinds())
 
 @pytest.mark.parametrize("name", list(TABLES))
 def test_the_fast_path_is_taken(name: str) -> None:
-    """The decoder is understood, and its table agrees with `decode` on the sample."""
+    """The decoder is understood, and its automaton agrees with `decode` on the sample."""
     for skip in (True, False):
-        assert TABLES[name].pieces(skip_special_tokens=skip) is not None
+        assert TABLES[name].automaton(skip_special_tokens=skip) is not None
 
 
 @pytest.mark.parametrize("name", list(TABLES))
@@ -159,7 +159,7 @@ WINDOW = word_level(
 
 def test_other_decoders_take_the_window() -> None:
     """A decoder that is not understood is decoded window by window, and natural ids come right."""
-    assert WINDOW.pieces(skip_special_tokens=True) is None
+    assert WINDOW.automaton(skip_special_tokens=True) is None
     rng = random.Random(3)
     for _ in range(200):
         ids = [rng.randrange(2, 13) for _ in range(20)]
@@ -174,7 +174,7 @@ def test_the_window_stays_small() -> None:
         stream = DecodeStream(WINDOW)
         for _ in range(3000):
             stream.feed([token_id])
-        window = stream._method._ids  # type: ignore[attr-defined]  # the window method's
+        window = stream._window._ids  # type: ignore[union-attr]  # it has a window
         assert len(window) < 100
 
 
@@ -187,7 +187,7 @@ def test_a_wrong_plan_is_found_out() -> None:
         return honest(ids, skip_special_tokens=skip_special_tokens).replace("a", "A")
 
     tokenizer.decode = lying  # type: ignore[method-assign, assignment]
-    assert tokenizer.pieces(skip_special_tokens=True) is None
+    assert tokenizer.automaton(skip_special_tokens=True) is None
 
 
 def test_token_texts_and_bytes() -> None:
