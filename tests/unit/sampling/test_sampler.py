@@ -100,16 +100,37 @@ def test_samples_follow_the_distribution(logits: list[float], params: dict[str, 
     assert chi < 30  # 5 degrees of freedom: by chance once in 60,000; the seeds are fixed
 
 
-def test_a_large_vocabulary_takes_the_same_tokens_as_the_whole_sort() -> None:
-    """The candidates' short cut does not change the set: nearly flat and peaked logits."""
+def draw_slowly(logits: list[float], params: SamplingParams, share: float) -> int:
+    """The id at which the reference's cumulative probability passes a share of its total."""
+    expected = reference(logits, params)
+    target = share * math.fsum(expected.values())
+    seen = 0.0
+    for token_id in sorted(expected):
+        seen += expected[token_id]
+        if seen > target:
+            return token_id
+    raise AssertionError("the share is not less than one")
+
+
+FILTERS: list[dict[str, Any]] = [
+    {"temperature": 0.8},
+    {"top_p": 0.9},
+    {"top_p": 0.01},
+    {"min_p": 0.5},
+    {"top_k": 2000},
+    {"top_k": 20, "top_p": 0.95, "min_p": 0.02},
+]
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 1.0, 6.0])
+def test_a_large_vocabulary_takes_the_same_tokens_as_the_whole_sort(scale: float) -> None:
+    """Short cuts do not change one token: flat, nearly flat, usual and peaked logits."""
     generator = torch.Generator().manual_seed(3)
-    for scale in (0.01, 1.0, 6.0):
-        logits = torch.randn(50_000, generator=generator) * scale
-        for params in ({"top_p": 0.9}, {"min_p": 0.5}, {"top_k": 2000}, {"top_p": 0.01}):
-            expected = reference(logits.tolist(), SamplingParams(**params))
-            rows = [make_row(seed=s, **params) for s in range(40)]
-            picked = Sampler().sample(logits.expand(40, -1), rows)
-            assert set(picked) <= set(expected)
+    logits = torch.randn(20_011, generator=generator) * scale
+    rows = [make_row(seed=s, **params) for s, params in enumerate(FILTERS * 2)]
+    picked = Sampler().sample(logits.expand(len(rows), -1), rows)
+    values = logits.tolist()
+    assert picked == [draw_slowly(values, row.params, uniform(row.seed, 0)) for row in rows]
 
 
 def test_ties_take_the_lower_id() -> None:
@@ -130,6 +151,24 @@ def test_a_row_does_not_know_its_neighbours(kinds: list[int], seed: int) -> None
     together = Sampler().sample(logits, rows)
     alone = [Sampler().sample(logits[i : i + 1], [row])[0] for i, row in enumerate(rows)]
     assert together == alone
+
+
+def test_rows_of_a_real_vocabulary_do_not_know_their_neighbours() -> None:
+    """P3 where rows are long enough for blocks and wide instructions: tokens and logprobs.
+
+    An odd size puts each row of the batch at another alignment.
+    """
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(13, 50_257, generator=generator) * 4
+    kinds = [*FILTERS, {"temperature": 0.0}]
+    rows = [make_row(uid=i, seed=i, **kinds[i % len(kinds)]) for i in range(len(logits))]
+    specs = [LogprobSpec(top_num=2, token_ids=[5])] * len(rows)
+    together = Sampler().sample(logits, rows)
+    reports = position_logprobs(logits, list(range(len(rows))), specs)
+    for i, row in enumerate(rows):
+        alone = logits[i : i + 1].clone()
+        assert Sampler().sample(alone, [row]) == [together[i]]
+        assert position_logprobs(alone, [i], specs[:1]) == [reports[i]]
 
 
 def test_a_row_that_is_not_finite_fails_alone() -> None:
@@ -182,7 +221,7 @@ def test_penalties_equal_the_naive_ones(
     ids: list[int], frequency: float, presence: float, repetition: float
 ) -> None:
     """Kept from step to step, and rebuilt at once as after a retraction."""
-    params = {
+    params: dict[str, Any] = {
         "frequency_penalty": frequency,
         "presence_penalty": presence,
         "repetition_penalty": repetition,
@@ -198,6 +237,57 @@ def test_penalties_equal_the_naive_ones(
         Penalties().apply(fresh, row)
         assert stepwise.tolist() == fresh.tolist()
         assert stepwise.tolist() == pytest.approx(naive_penalties(base.tolist(), row), abs=1e-5)
+
+
+def test_tiny_repetition_penalties_leave_a_distribution() -> None:
+    """A logit divided by nearly zero would be infinite, and sampling it would end the process."""
+    logits = torch.randn(5000, generator=torch.Generator().manual_seed(0)).unsqueeze(0) + 5
+    for penalty in (1e-39, 1e-300, 5e-324):
+        kinds: list[dict[str, Any]] = [{}, {"top_p": 0.9}, {"min_p": 0.1}, {"temperature": 0.0}]
+        for params in kinds:
+            row = make_row([1, 2], repetition_penalty=penalty, **params)
+            picked = Sampler().sample(logits, [row])
+            assert picked[0] in (1, 2)
+    assert bool(torch.isfinite(logits).all())
+
+
+def test_end_tokens_outside_the_vocabulary_are_not_masked() -> None:
+    """Some models name end tokens that their output layer lacks; the others are masked."""
+    row = make_row(eos_ids=frozenset({1, 77}), min_new_tokens=3, temperature=0.0)
+    assert Sampler().sample(torch.tensor([[1.0, 3.0, 2.0]]), [row]) == [2]
+
+
+class WatchedIds(list[int]):
+    """Ids that count how many of them are read."""
+
+    num_read = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        self.num_read += len(found) if isinstance(key, slice) else 1
+        return found
+
+
+def test_a_step_reads_new_tokens_only() -> None:
+    """Penalties of a long answer cost no more reading than those of a short one."""
+    ids, kept, logits = WatchedIds(i % 9 for i in range(500)), Penalties(), torch.zeros(10)
+    kept.apply(logits, make_row(ids, prompt_len=400, frequency_penalty=1.0))
+    assert ids.num_read == 600  # the prompt once, the answer for both counts
+    for token_id in range(50):
+        ids.append(token_id % 9)
+        kept.apply(logits, make_row(ids, prompt_len=400, frequency_penalty=1.0))
+    assert ids.num_read == 700
+
+
+def test_forgotten_counts_are_gone() -> None:
+    """What was counted for a request that ended does not stay in memory."""
+    kept, logits = Penalties(), torch.zeros(4)
+    kept.apply(logits, make_row([0, 1, 1], uid=5, presence_penalty=1.0))
+    assert logits.tolist() == [0.0, -1.0, 0.0, 0.0]
+    kept.forget([5, 6])
+    again = torch.zeros(4)
+    kept.apply(again, make_row([0, 2], uid=5, presence_penalty=1.0))
+    assert again.tolist() == [0.0, 0.0, -1.0, 0.0]
 
 
 def test_logprobs_are_those_of_the_model() -> None:

@@ -1,8 +1,10 @@
 """Noise that is a pure function of (seed, index in the answer); it knows no shared state.
 
 One uniform number for each token is enough: the token is found by inverting the cumulative
-distribution. The generator is SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
-Generators, OOPSLA 2014), entered at two points: the seed is mixed first, then the index.
+distribution over ids. Noise for every entry of the vocabulary (the Gumbel trick) would take 100,000
+hashes and logarithms for each token and be no more exact. The generator is SplitMix64 (Steele, Lea,
+Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014), entered at two points: the seed
+is mixed first, then the index.
 """
 
 __all__ = ["uniform"]
