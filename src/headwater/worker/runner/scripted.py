@@ -5,6 +5,7 @@ prompt's end) are emitted one a step, then the end token for ever. A prompt with
 answered by its own ids, over and over. Log-probabilities are made up but obey their rules.
 """
 
+import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -109,8 +110,10 @@ class ScriptedRunner:
             token_id = line[index % len(line)]
         else:
             token_id = line[index] if index < len(line) else self._script.eos_id
-        masked = index < row.params.min_new_tokens and token_id in row.eos_ids
-        return next(i for i in range(1 << 30) if i not in row.eos_ids) if masked else token_id
+        if index < row.params.min_new_tokens and token_id in row.eos_ids:
+            # As if it were masked: the lowest id that is not, the pick of equal logits.
+            return next(i for i in itertools.count() if i not in row.eos_ids)
+        return token_id
 
     def _line(self, row: Row) -> tuple[Sequence[int], bool]:
         """The ids to emit, and whether they are the prompt itself; found once for a request."""
@@ -134,4 +137,4 @@ class ScriptedRunner:
         size = self._script.vocab_size
         top = [(logprob(k), (token_id + k) % size) for k in range(min(spec.top_num, size))]
         picked = [(logprob((i - token_id) % size), i) for i in spec.token_ids]
-        return PositionLogprobs((logprob(0), token_id), top, picked)
+        return PositionLogprobs((logprob(0), token_id), top or None, picked or None)
