@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from headwater.kernels import KVPool, build_attention_meta
 from headwater.messages.requests import LogprobSpec
@@ -31,18 +33,27 @@ class ModelRunner:
     def run(self, plan: StepPlan) -> StepResult:
         """Compute every row of a plan, and sample where it says so."""
         rows = plan.rows
+        token_ids = np.concatenate([row.token_ids[row.start : row.end] for row in rows])
+        errors = self._replace_unknown(token_ids, rows)
         wanted = _LogitRows(rows)
-        logits = self._forward(rows, wanted.indices)
-        inputs = self._input_logprobs(rows, wanted, logits)
-        sampling = [i for i, row in enumerate(rows) if row.samples]
-        last = logits[torch.tensor([wanted.last[i] for i in sampling], dtype=torch.int64)]
+        logits = self._forward(token_ids, rows, wanted.indices)
+        sampling = list(wanted.last)
+        places = list(wanted.last.values())
+        # Without prompt positions, all logits are those of sampled rows, in order: no copy.
+        last = logits if len(places) == len(logits) else logits[torch.tensor(places).long()]
         picked = self._sampler.sample(last, [rows[i] for i in sampling]) if sampling else []
+        for i, token_id in zip(sampling, picked, strict=True):
+            if token_id is None:
+                errors.setdefault(i, "the model's logits are not finite")
         tokens = dict(zip(sampling, picked, strict=True))
         outputs = _output_logprobs(rows, sampling, picked, last)
+        inputs = _input_logprobs(rows, wanted, logits)
         return StepResult(
             [
-                _row_result(row, tokens.get(i), outputs.get(i), inputs.get(i))
-                for i, row in enumerate(rows)
+                RowResult(None, error=errors[i])
+                if i in errors
+                else RowResult(tokens.get(i), outputs.get(i), inputs.get(i))
+                for i in range(len(rows))
             ]
         )
 
@@ -50,9 +61,27 @@ class ModelRunner:
         """These requests have ended."""
         self._sampler.forget(uids)
 
-    def _forward(self, rows: Sequence[Row], logit_rows: Sequence[int]) -> torch.Tensor:
+    def _replace_unknown(self, token_ids: NDArray[np.int64], rows: Sequence[Row]) -> dict[int, str]:
+        """Errors of rows with ids that the embedding lacks; the ids become 0.
+
+        The front end lets none through; this is the second lock on the door, because such an id
+        would end the process and everybody's answers.
+        """
+        size = self._model.config.vocab_size
+        is_unknown = (token_ids < 0) | (token_ids >= size)
+        errors: dict[int, str] = {}
+        if is_unknown.any():
+            ends = np.cumsum([row.end - row.start for row in rows])
+            for place in np.flatnonzero(is_unknown).tolist():
+                owner = int(np.searchsorted(ends, place, side="right"))
+                errors[owner] = f"token id {token_ids[place]} is not in [0, {size})"
+            token_ids[is_unknown] = 0
+        return errors
+
+    def _forward(
+        self, token_ids: NDArray[np.int64], rows: Sequence[Row], logit_rows: Sequence[int]
+    ) -> torch.Tensor:
         model = self._model
-        ids = [token_id for row in rows for token_id in row.token_ids[row.start : row.end]]
         meta = build_attention_meta(
             [(row.start, row.end, row.pages) for row in rows],
             page_size=self._pool.page_size,
@@ -61,20 +90,8 @@ class ModelRunner:
             device=model.device,
         )
         wanted = torch.tensor(logit_rows, dtype=torch.int64, device=model.device)
-        token_ids = torch.tensor(ids, dtype=torch.int64, device=model.device)
-        return model.forward(token_ids, meta, self._pool, wanted).cpu()
-
-    def _input_logprobs(
-        self, rows: Sequence[Row], wanted: "_LogitRows", logits: torch.Tensor
-    ) -> dict[int, list[PositionLogprobs]]:
-        found = {}
-        for i, places in wanted.inputs.items():
-            row, spec = rows[i], rows[i].logprobs
-            if spec is None or row.input_from is None:
-                continue
-            ids = row.token_ids[row.input_from : row.input_from + len(places)]
-            found[i] = position_logprobs(logits[torch.tensor(places)], ids, [spec] * len(ids))
-        return found
+        ids = torch.from_numpy(token_ids).to(model.device)
+        return model.forward(ids, meta, self._pool, wanted).cpu()
 
 
 class _LogitRows:
@@ -83,13 +100,13 @@ class _LogitRows:
     Attributes:
         indices: Tokens of the step, in the order of the logits.
         last: Row to the place of its last token's logits, for rows that sample.
-        inputs: Row to the places of its prompt positions' logits.
+        inputs: Row to the places of its prompt positions' logits, which are side by side.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.indices: list[int] = []
         self.last: dict[int, int] = {}
-        self.inputs: dict[int, list[int]] = {}
+        self.inputs: dict[int, slice] = {}
         offset = 0
         for i, row in enumerate(rows):
             if row.input_from is not None:
@@ -97,7 +114,7 @@ class _LogitRows:
                 positions = range(row.input_from, min(row.end + 1, row.prompt_len))
                 base = len(self.indices)
                 self.indices += [offset + p - 1 - row.start for p in positions]
-                self.inputs[i] = list(range(base, base + len(positions)))
+                self.inputs[i] = slice(base, len(self.indices))
             if row.samples:
                 self.last[i] = len(self.indices)
                 self.indices.append(offset + row.end - row.start - 1)
@@ -124,13 +141,14 @@ def _output_logprobs(
     return dict(zip(owners, found, strict=True))
 
 
-def _row_result(
-    row: Row,
-    token_id: int | None,
-    logprobs: PositionLogprobs | None,
-    inputs: list[PositionLogprobs] | None,
-) -> RowResult:
-    error = None
-    if row.samples and token_id is None:
-        error = "the model's logits are not finite"
-    return RowResult(token_id, logprobs=logprobs, input_logprobs=inputs, error=error)
+def _input_logprobs(
+    rows: Sequence[Row], wanted: _LogitRows, logits: torch.Tensor
+) -> dict[int, list[PositionLogprobs]]:
+    found = {}
+    for i, places in wanted.inputs.items():
+        row, spec = rows[i], rows[i].logprobs
+        assert spec is not None, "log-probabilities of a prompt that nobody asked for"
+        assert row.input_from is not None, "a row without the positions it wants"
+        ids = row.token_ids[row.input_from : row.input_from + places.stop - places.start]
+        found[i] = position_logprobs(logits[places], ids, [spec] * len(ids))
+    return found
