@@ -18,6 +18,17 @@ from headwater.errors import InvalidRequest, ModelLoadError
 __all__ = ["ChatTemplate"]
 
 
+_RENDER_ERRORS = (
+    jinja2.TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
 class _GenerationBlock(jinja2.ext.Extension):
     """`{% generation %}...{% endgeneration %}` marks the assistant's text; here it is just text."""
 
@@ -109,7 +120,7 @@ class ChatTemplate:
         except _TemplateRefusal as err:
             raise InvalidRequest(f"the chat template: {err}", param="messages") from None
         # A template is a program; what it cannot do with these messages shows in many types.
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as err:
+        except _RENDER_ERRORS as err:
             raise InvalidRequest(
                 f"the chat template cannot render these messages: {err}", param="messages"
             ) from None
