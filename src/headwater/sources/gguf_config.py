@@ -54,13 +54,21 @@ def config_from_gguf(file: GgufFile) -> dict[str, Any]:
     """The model's config.
 
     Raises:
-        ModelLoadError: The architecture is unknown or a key is missing.
+        ModelLoadError: The architecture is unknown, a key is missing or of another kind, or the
+            file is only a part of a model.
     """
     path, fields = file.path, file.fields
     arch = fields.get("general.architecture")
     if not isinstance(arch, str) or arch not in ARCHITECTURES:
         raise ModelLoadError(
             f"{path} has architecture {arch!r}; known are {', '.join(ARCHITECTURES)}"
+        )
+
+    num_parts = fields.get("split.count", 1)
+    if isinstance(num_parts, int) and num_parts > 1:
+        raise ModelLoadError(
+            f"{path} is one of {num_parts} parts of a model; merge them first, with "
+            "llama-gguf-split --merge"
         )
 
     def number(key: str, default: float | None = None) -> Any:
