@@ -2,9 +2,9 @@
 
 import gc
 import logging
-import os
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from headwater.config import Config
 from headwater.errors import ConfigError
@@ -15,7 +15,6 @@ from headwater.messages.text import ModelCard, Ready
 from headwater.sources.info import ModelInfo, read_model_info
 from headwater.sources.resolve import ModelFiles, resolve_model
 from headwater.worker.loop import Runner, Worker
-from headwater.worker.runner.memory import available_bytes, num_pages_for_pool
 from headwater.worker.runner.scripted import Script, ScriptedRunner
 from headwater.worker.scheduler.options import SchedulerOptions
 from headwater.worker.scheduler.plan import Row, StepPlan
@@ -45,11 +44,12 @@ def start_worker(config: Config, socket_dir: Path) -> Worker:
     info = read_model_info(files)
     context_length = _context_length(config, info)
     if info.architecture == SCRIPTED:
-        runner, num_pages, dtype, sizes = _scripted(config, info, context_length)
+        served = _scripted(config, info, context_length)
     else:
-        runner, num_pages, dtype, sizes = _real(config, files, info, context_length)
-    page_size = config.scheduler.page_size
-    scheduler = Scheduler(_options(config, info, num_pages, context_length))
+        served = _real(config, files, info, context_length)
+    max_total_tokens = served.num_pages * config.scheduler.page_size
+    context_length = _fit_context(context_length, max_total_tokens)
+    scheduler = Scheduler(_options(config, info, served.num_pages, context_length))
     inbox = PullSocket(socket_dir, "worker", WORKER_CODEC, _PARENT_FD)
     detokenizer = PushSocket(socket_dir, "detokenizer", DETOKENIZER_CODEC)
     front_end = PushSocket(socket_dir, "front_end", FRONT_END_CODEC)
@@ -59,25 +59,25 @@ def start_worker(config: Config, socket_dir: Path) -> Worker:
         vocab_size=info.config["vocab_size"],
         context_length=context_length,
         eos_token_ids=info.eos_token_ids,
-        dtype=dtype,
-        num_parameters=sizes[0],
-        weight_bytes=sizes[1],
-        max_total_tokens=num_pages * page_size,
-        page_size=page_size,
+        dtype=served.dtype,
+        num_parameters=served.num_parameters,
+        weight_bytes=served.weight_bytes,
+        max_total_tokens=max_total_tokens,
+        page_size=config.scheduler.page_size,
         load_time_s=time.monotonic() - started,
     )
     log.info(
         "ready: %s, context %d tokens, KV cache %d tokens, %.1f s",
         info.architecture,
         context_length,
-        card.max_total_tokens,
+        max_total_tokens,
         card.load_time_s,
     )
     # What is alive now stays: the collector need not walk over it again in the middle of a step.
     gc.collect()
     gc.freeze()
     front_end.send(Ready(process="worker", version=VERSION, card=card))
-    return Worker(scheduler, runner, inbox, detokenizer, front_end)
+    return Worker(scheduler, served.runner, inbox, detokenizer, front_end)
 
 
 def _context_length(config: Config, info: ModelInfo) -> int:
@@ -91,6 +91,18 @@ def _context_length(config: Config, info: ModelInfo) -> int:
     length = asked if asked is not None else own
     assert length is not None
     return length
+
+
+def _fit_context(context_length: int, max_total_tokens: int) -> int:
+    """No request can be longer than the whole cache."""
+    if context_length > max_total_tokens:
+        log.warning(
+            "the KV cache holds %d tokens, so the context is that and not %d; "
+            "a larger --max-total-tokens, if the memory is there, gives more",
+            max_total_tokens,
+            context_length,
+        )
+    return min(context_length, max_total_tokens)
 
 
 def _options(
@@ -113,10 +125,17 @@ def _options(
     )
 
 
-_Parts = tuple[Runner, int, str, tuple[int, int]]  # runner, pages, dtype, (weights, their bytes)
+class _Served(NamedTuple):
+    """A runner, and what the model card says of it."""
+
+    runner: Runner
+    num_pages: int
+    dtype: str
+    num_parameters: int
+    weight_bytes: int
 
 
-def _scripted(config: Config, info: ModelInfo, context_length: int) -> _Parts:
+def _scripted(config: Config, info: ModelInfo, context_length: int) -> _Served:
     if not config.model.allow_scripted_model:
         raise ConfigError(
             "this is a scripted model, for tests only; it needs --allow-scripted-model",
@@ -124,56 +143,26 @@ def _scripted(config: Config, info: ModelInfo, context_length: int) -> _Parts:
         )
     tokens = config.scheduler.max_total_tokens or context_length * 64
     pages = max(tokens // config.scheduler.page_size, 1)
-    return ScriptedRunner(Script.from_config(info.config)), pages, "none", (0, 0)
+    return _Served(ScriptedRunner(Script.from_config(info.config)), pages, "none", 0, 0)
 
 
-def _real(config: Config, files: ModelFiles, info: ModelInfo, context_length: int) -> _Parts:
+def _real(config: Config, files: ModelFiles, info: ModelInfo, context_length: int) -> _Served:
     # Imported here: a scripted model must not wait for torch.
-    import torch
-
-    from headwater.kernels import KVPool, select_ops
-    from headwater.models.loader import load_model
+    from headwater.worker.runner.load import load_decoder, make_pool
     from headwater.worker.runner.runner import ModelRunner
 
-    torch.set_num_threads(config.model.num_threads or os.cpu_count() or 1)
-    device = config.model.device
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: torch sees no such device", param="device")
-    is_plain = config.model.dtype == "auto" and device == "cpu"
-    name = "float32" if is_plain else config.model.dtype.replace("auto", "bfloat16")
-    dtype: torch.dtype = getattr(torch, name)
-    model = load_model(
-        files,
-        info,
-        dtype=dtype,
-        device=device,
-        ops=select_ops(device),
-        context_length=context_length,
-    )
-    shape = model.config
-    bytes_per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * dtype.itemsize
-    num_pages = num_pages_for_pool(
-        bytes_per_token=bytes_per_token,
-        page_size=config.scheduler.page_size,
-        context_length=context_length,
-        max_running_requests=config.scheduler.max_running_requests,
-        max_total_tokens=config.scheduler.max_total_tokens,
-        free_bytes=available_bytes() if device == "cpu" else torch.cuda.mem_get_info()[0],
-    )
-    pool = KVPool(
-        num_layers=shape.num_layers,
-        num_pages=num_pages,
-        page_size=config.scheduler.page_size,
-        num_kv_heads=shape.num_kv_heads,
-        head_dim=shape.head_dim,
-        dtype=dtype,
-        device=device,
-    )
+    model = load_decoder(config, files, info, context_length)
+    pool = make_pool(config, model, context_length)
     runner = ModelRunner(model, pool)
     _warm_up(runner)
     weights = list(model.weights())
-    count = sum(w.numel() for w in weights)
-    return runner, num_pages, name, (count, sum(w.numel() * w.itemsize for w in weights))
+    return _Served(
+        runner,
+        pool.num_pages,
+        str(model.dtype).removeprefix("torch."),
+        sum(weight.numel() for weight in weights),
+        sum(weight.numel() * weight.itemsize for weight in weights),
+    )
 
 
 def _warm_up(runner: Runner) -> None:

@@ -31,12 +31,23 @@ def test_no_more_than_all_requests_can_use() -> None:
 
 def test_a_quarter_of_the_free_memory() -> None:
     """When all requests could use more than that."""
-    assert pages(context_length=1 << 20, free_bytes=GIB) == GIB // 4 // (1024 * 16)
+    found = pages(context_length=1 << 10, max_running_requests=10_000, free_bytes=GIB)
+    assert found == GIB // 4 // (1024 * 16)
 
 
 def test_at_most_four_gib() -> None:
     """However much is free: a laptop stays usable."""
-    assert pages(context_length=1 << 24, free_bytes=1 << 50) == 4 * GIB // (1024 * 16)
+    found = pages(context_length=1 << 20, max_running_requests=100, free_bytes=1 << 50)
+    assert found == 4 * GIB // (1024 * 16)
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "expected"),
+    [(100 * GIB, 16 * GIB), (40 * GIB, 16 * GIB), (20 * GIB, 10 * GIB)],
+)
+def test_one_context_may_take_half_of_the_memory(free_bytes: int, expected: int) -> None:
+    """A context of 16 GiB fits whole as long as it is no more than half of what is free."""
+    assert pages(context_length=1 << 24, free_bytes=free_bytes) == expected // (1024 * 16)
 
 
 def test_what_the_user_asks_for() -> None:

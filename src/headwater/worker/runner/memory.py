@@ -10,6 +10,8 @@ __all__ = ["available_bytes", "num_pages_for_pool"]
 # laptop usable: 4 GiB hold some 90,000 tokens of a 135M model in float32.
 _SHARE = 0.25
 _MOST_BYTES = 4 << 30
+# What it may take so that one request can use the model's whole context.
+_SHARE_FOR_CONTEXT = 0.5
 
 
 def available_bytes() -> int:
@@ -36,7 +38,8 @@ def num_pages_for_pool(
     """Pages of the pool.
 
     Without `max_total_tokens`: as many as all requests could use, as far as a quarter of the free
-    memory, and no more than 4 GiB, goes.
+    memory, and no more than 4 GiB, goes. When that is less than one context, as much of one context
+    as half of the free memory holds; the caller serves no longer context than the pool.
 
     Raises:
         ConfigError: Not even one page fits.
@@ -48,14 +51,16 @@ def num_pages_for_pool(
                 param="max_total_tokens",
             )
         return max_total_tokens // page_size
-    budget = min(int(free_bytes * _SHARE), _MOST_BYTES)
-    fitting = budget // (bytes_per_token * page_size)
-    useful = max_running_requests * -(-context_length // page_size)
+    bytes_per_page = bytes_per_token * page_size
+    one_context = -(-context_length // page_size)
+    fitting = max(
+        min(int(free_bytes * _SHARE), _MOST_BYTES) // bytes_per_page,
+        min(int(free_bytes * _SHARE_FOR_CONTEXT) // bytes_per_page, one_context),
+    )
     if fitting < 1:
         raise ConfigError(
-            f"no memory for the KV cache: a page of {page_size} tokens takes "
-            f"{bytes_per_token * page_size} bytes and {free_bytes} are free; lower --page-size or "
-            "serve a smaller model",
+            f"no memory for the KV cache: a page of {page_size} tokens takes {bytes_per_page} "
+            f"bytes and {free_bytes} are free; lower --page-size or serve a smaller model",
             param="max_total_tokens",
         )
-    return min(fitting, useful)
+    return min(fitting, max_running_requests * one_context)
