@@ -5,6 +5,7 @@ distribution. Ties are broken by the lower id. What is left is sampled by invert
 distribution, in the order of ids.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,17 +37,18 @@ class Sampler:
             rows: What each of them belongs to.
 
         Returns:
-            A token id for each row; None where logits are not finite.
+            A token id for each row; None where logits are not finite, or every token is masked.
         """
-        is_finite = torch.isfinite(logits.sum(dim=1)).tolist()
-        changed = [i for i, row in enumerate(rows) if is_finite[i] and changes_logits(row)]
+        is_good = _finite_rows(logits)
+        changed = [i for i, row in enumerate(rows) if is_good[i] and changes_logits(row)]
         if changed:
             logits = logits.clone()
             for i in changed:
                 self._penalties.apply(logits[i], rows[i])
+                is_good[i] = logits[i].max().item() > -math.inf
         picked: list[int | None] = [None] * len(rows)
-        greedy = [i for i, row in enumerate(rows) if is_finite[i] and row.params.is_greedy]
-        drawn = [i for i, row in enumerate(rows) if is_finite[i] and not row.params.is_greedy]
+        greedy = [i for i, row in enumerate(rows) if is_good[i] and row.params.is_greedy]
+        drawn = [i for i, row in enumerate(rows) if is_good[i] and not row.params.is_greedy]
         for i, token_id in zip(greedy, _take(logits, greedy).argmax(dim=1).tolist(), strict=True):
             picked[i] = token_id
         num_at_once = max(_BLOCK // logits.shape[1], 1)
@@ -60,6 +62,13 @@ class Sampler:
     def forget(self, uids: Sequence[int]) -> None:
         """These requests have ended."""
         self._penalties.forget(uids)
+
+
+def _finite_rows(logits: torch.Tensor) -> list[bool]:
+    """Which rows have no NaN and no infinity."""
+    # A sum shows them at a tenth of the price of a look at each number; but it can overflow.
+    is_finite: list[bool] = torch.isfinite(logits.sum(dim=1)).tolist()
+    return [good or bool(torch.isfinite(logits[i]).all()) for i, good in enumerate(is_finite)]
 
 
 def _take(values: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
