@@ -27,11 +27,11 @@ VOCAB = 256  # ids of the bytes; prompts have no special tokens
 class Model:
     """One model, here and in transformers."""
 
-    def __init__(self, folder: Path) -> None:
-        from transformers import LlamaForCausalLM
+    def __init__(self, folder: Path, family: str = "llama") -> None:
+        from transformers import AutoModelForCausalLM
 
-        make_tiny_model(folder)
-        self.theirs: Any = LlamaForCausalLM.from_pretrained(folder).eval()
+        make_tiny_model(folder, family=family)
+        self.theirs: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
         self.theirs.generation_config.eos_token_id = None  # answers of one length
         files = ModelFiles(folder, "hf", str(folder))
         self.ours: Decoder = load_model(
