@@ -55,3 +55,37 @@ def test_empty_stop_is_refused() -> None:
     """An empty stop string would match everywhere."""
     with pytest.raises(ValueError, match="empty"):
         StopMatcher([""])
+
+
+@given(
+    st.lists(st.tuples(st.text("ab", max_size=4), st.booleans()), max_size=6),
+    st.lists(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=3),
+)
+def test_a_stop_that_ends_in_an_unarmed_piece_does_not_count(
+    pieces: list[tuple[str, bool]], stops: list[str]
+) -> None:
+    """Only one that is completed by a character of an armed piece does."""
+    text = "".join(piece for piece, _ in pieces)
+    armed = [is_armed for piece, is_armed in pieces for _ in piece]
+    expected = text
+    for end in range(1, len(text) + 1):
+        ending = [s for s in stops if text[:end].endswith(s)]
+        if ending and armed[end - 1]:
+            expected = text[: end - max(map(len, ending))]
+            break
+    matcher = StopMatcher(stops)
+    sent = "".join(matcher.feed(piece, armed=is_armed) for piece, is_armed in pieces)
+    got = sent + matcher.flush()
+    if matcher.matched is None:
+        assert got == expected
+    else:
+        # What had left before a later stop began is not taken back.
+        assert got == expected or expected.startswith(got)
+
+
+def test_many_long_stops_do_not_slow_the_stream() -> None:
+    """32 stop strings of 4,096 characters that nearly match all the time."""
+    stops = ["a" * (4064 + k) + "b" for k in range(32)]
+    matcher = StopMatcher(stops)
+    text = "a" * 6000
+    assert len("".join(matcher.feed(text[i : i + 3]) for i in range(0, 6000, 3))) > 1900

@@ -25,7 +25,7 @@ class AttentionGroup:
         query_index: [batch, query_len] rows of the step's tokens; padding repeats row 0.
         valid: [num_valid] flat places of `query_index` that are not padding.
         targets: [num_valid] the step's tokens at those places.
-        kv_slots: [batch, kv_len] slots of the pool; padding is slot 0.
+        kv_slots: [batch, kv_len] slots of the pool; padding is the row's first slot.
         mask: [batch, 1, query_len, kv_len] added to scores: 0 or -inf.
         sliding_mask: The same for layers with a sliding window, or None without one.
     """
@@ -141,6 +141,9 @@ def _pad(positions: list[NDArray[np.int64]], slots: list[NDArray[np.int64]]) -> 
     tables = np.zeros((len(slots), max(map(len, slots))), dtype=np.int64)
     for i, (p, s) in enumerate(zip(positions, slots, strict=True)):
         padded[i, : len(p)] = p
+        # Padding is the row's own first slot: a masked key still meets a weight of zero, and a NaN
+        # that another request has left somewhere times zero is NaN.
+        tables[i] = s[0]
         tables[i, : len(s)] = s
     return _Batch(padded, tables, np.array([len(s) for s in slots], dtype=np.int64))
 

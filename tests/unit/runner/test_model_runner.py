@@ -290,7 +290,6 @@ def test_a_row_that_is_not_finite_ends_alone(broken: Model, expected: list[list[
         assert engine.ids(uid) == expected[uid]
 
 
-@pytest.mark.xfail(strict=True, reason="padding reads slot 0, whoever's page that is")
 def test_pages_of_a_failed_request_harm_nobody(broken: Model, expected: list[list[int]]) -> None:
     """Numbers that are not finite stay behind in its pages, the pool's first among them."""
     engine = Engine(broken.ours)
