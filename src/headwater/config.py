@@ -144,6 +144,9 @@ class StreamConfig:
     stream_interval: int = _flag(
         1, "decode steps between two messages of a stream", check=_at_least(1)
     )
+    tokenizer_workers: int = _flag(
+        1, "detokenizer processes; answers are spread over them", check=_in(1, 64)
+    )
     incremental_streaming_output: bool = _flag(
         False, "native streams carry new text only, not all text so far"
     )

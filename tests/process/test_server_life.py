@@ -33,10 +33,11 @@ def in_background(server: Server, body: dict[str, Any]) -> tuple[threading.Threa
         except httpx.HTTPError as err:
             results.append(err)
 
+    before = server.state()["num_requests"]
     thread = threading.Thread(target=send)
     thread.start()
     deadline = time.monotonic() + 20
-    while not server.state()["num_running"]:
+    while server.state()["num_requests"] == before:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return thread, results
@@ -146,3 +147,15 @@ def test_a_taken_port_is_reported_at_once(scripted_model: Model) -> None:
         done = run_cli("serve", "--model", str(scripted_model.path), *FLAGS, "--port", port)
         assert done.returncode == 2
         assert f":{port}" in done.stderr
+
+
+def test_several_detokenizers_share_the_answers(scripted_model: Model) -> None:
+    """Each answer is whole, whichever process it belongs to, and stops in text are found."""
+    script = scripted_model.tokens.script("ab", "cd", "ab")
+    with run_server(scripted_model.path, [*FLAGS, "--tokenizer-workers", "3"]) as server:
+        assert len(server.children()) == 4
+        for stop, text in (([], "abcdab"), (["cd"], "ab")):
+            body = {"input_ids": [script] * 9, "sampling_params": {"stop": stop}}
+            answers = httpx.post(f"{server.url}/generate", json=body, timeout=60).json()
+            assert [answer["text"] for answer in answers] == [text] * 9
+        assert server.wait_idle()["num_used_pages"] == 0

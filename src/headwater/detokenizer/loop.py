@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headwater.detokenizer.state import Detokenizer
 from headwater.messages.codec import DETOKENIZER_CODEC, FRONT_END_CODEC, VERSION, WORKER_CODEC
-from headwater.messages.sockets import PullSocket, PushSocket
+from headwater.messages.sockets import PullSocket, PushSocket, detokenizer_name
 from headwater.messages.text import Ready, TextBatch
 from headwater.text.tokenizer import load_tokenizer
 
@@ -18,20 +18,22 @@ __all__ = ["run"]
 log = logging.getLogger("headwater.detokenizer")
 
 
-def run(socket_dir: Path) -> int:
+def run(socket_dir: Path, number: int) -> int:
     """Serve until the parent process is gone.
 
     Args:
         socket_dir: Private directory of the sockets, with `tokenizer.json`.
+        number: Which of the detokenizers this is.
 
     Returns:
         Exit code: 0 when the parent ended, 1 after an error of our own.
     """
     detokenizer = Detokenizer(load_tokenizer(socket_dir / "tokenizer.json"))
-    inbox = PullSocket(socket_dir, "detokenizer", DETOKENIZER_CODEC, sys.stdin.fileno())
+    name = detokenizer_name(number)
+    inbox = PullSocket(socket_dir, name, DETOKENIZER_CODEC, sys.stdin.fileno())
     front_end = PushSocket(socket_dir, "front_end", FRONT_END_CODEC)
     worker = PushSocket(socket_dir, "worker", WORKER_CODEC)
-    front_end.send(Ready(process="detokenizer", version=VERSION))
+    front_end.send(Ready(process=name, version=VERSION))
     try:
         while inbox.wait():
             deltas, stops = [], []

@@ -95,7 +95,7 @@ class Client:
         self._live: dict[str, int] = {}  # rid of each answer in flight to its uid
         self._rid_of: dict[int, str] = {}
         self._replies: dict[int, asyncio.Future[ControlReply]] = {}
-        self._supervisor = Supervisor(socket_dir, self._note_death)
+        self._supervisor = Supervisor(socket_dir, config.stream.tokenizer_workers, self._note_death)
         self._inbox: AsyncPullSocket[ToFrontEnd] = AsyncPullSocket(
             socket_dir, "front_end", FRONT_END_CODEC
         )

@@ -1,4 +1,4 @@
-"""Starts the worker and the detokenizer, watches them, and ends them.
+"""Starts the worker and the detokenizers, watches them, and ends them.
 
 Children are started by module name and never imported. Each holds the other end of a pipe as its
 standard input: when this process ends in whatever way, they see end-of-file and exit.
@@ -16,13 +16,13 @@ from pathlib import Path
 
 from headwater.errors import EngineDead, ModelLoadError
 from headwater.messages.codec import VERSION
+from headwater.messages.sockets import detokenizer_name
 from headwater.messages.text import ModelCard, Ready
 
-__all__ = ["CHILDREN", "Supervisor", "make_socket_dir"]
+__all__ = ["Supervisor", "make_socket_dir"]
 
 log = logging.getLogger("headwater.supervisor")
 
-CHILDREN = ("worker", "detokenizer")
 _START_FAILED = 2  # the worker's exit code for a model it cannot serve
 _END_TIMEOUT_S = 5.0
 
@@ -43,11 +43,19 @@ class Supervisor:
 
     Args:
         socket_dir: Made by `make_socket_dir`; removed by `stop`.
+        num_detokenizers: How many of them to start.
         on_death: Called in the event loop when a child ends that should not.
     """
 
-    def __init__(self, socket_dir: Path, on_death: Callable[[EngineDead], None]) -> None:
+    def __init__(
+        self, socket_dir: Path, num_detokenizers: int, on_death: Callable[[EngineDead], None]
+    ) -> None:
         self.socket_dir = socket_dir
+        # Name of each child to its module and arguments.
+        self._children: dict[str, list[str]] = {"worker": ["headwater.worker"]}
+        for number in range(num_detokenizers):
+            command = ["headwater.detokenizer", "--number", str(number)]
+            self._children[detokenizer_name(number)] = command
         self._on_death = on_death
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._exited: dict[str, asyncio.Event] = {}
@@ -58,12 +66,10 @@ class Supervisor:
     def start(self) -> None:
         """Start the children; they report with `Ready`."""
         loop = asyncio.get_running_loop()
-        for name in CHILDREN:
+        for name, words in self._children.items():
             # -P: the working directory must not be able to shadow modules.
-            command = [sys.executable, "-P", "-m", f"headwater.{name}"]
-            process = subprocess.Popen(
-                [*command, "--socket-dir", str(self.socket_dir)], stdin=subprocess.PIPE
-            )
+            command = [sys.executable, "-P", "-m", *words, "--socket-dir", str(self.socket_dir)]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE)
             self._processes[name] = process
             self._exited[name] = asyncio.Event()
             # A thread and not the loop's child watcher: it works in any loop of any thread.
@@ -82,8 +88,8 @@ class Supervisor:
         Raises:
             ModelLoadError: A child ended before it was ready, or speaks another version.
         """
-        while len(self._ready) < len(CHILDREN):
-            for name in CHILDREN:
+        while len(self._ready) < len(self._children):
+            for name in self._children:
                 code = self._processes[name].returncode
                 if code is not None:
                     hint = "its reason is in the log" if code == _START_FAILED else "see the log"
@@ -142,6 +148,6 @@ class Supervisor:
         if self._is_stopping:
             return
         reason = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        if len(self._ready) == len(CHILDREN):
+        if len(self._ready) == len(self._children):
             log.error("the %s ended unexpectedly (%s)", name, reason)
             self._on_death(EngineDead(f"the {name} process ended unexpectedly ({reason})"))

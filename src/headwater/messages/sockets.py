@@ -1,7 +1,7 @@
 """Sockets between the processes: ZeroMQ push/pull over ipc in a private directory.
 
 Each process pulls from one socket that it binds and pushes to those of the others:
-`worker`, `detokenizer` and `front_end`. It knows bytes' types, not what they mean.
+`worker`, `detokenizer_0` ... and `front_end`. It knows bytes' types, not what they mean.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,14 @@ import zmq.asyncio
 
 from headwater.messages.codec import Codec
 
-__all__ = ["AsyncPullSocket", "PullSocket", "PushSocket", "endpoint"]
+__all__ = ["AsyncPullSocket", "PullSocket", "PushSocket", "detokenizer_name", "endpoint"]
 
 T = TypeVar("T")
+
+
+def detokenizer_name(number: int) -> str:
+    """Name of a detokenizer process; answer `uid` belongs to number `uid % count`."""
+    return f"detokenizer_{number}"
 
 
 def endpoint(socket_dir: Path, process: str) -> str:

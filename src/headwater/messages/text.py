@@ -112,7 +112,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="rea
     """A child process is up.
 
     Attributes:
-        process: `worker` or `detokenizer`.
+        process: `worker`, or a detokenizer's name.
         version: Version of the message vocabulary it speaks.
         card: The model (worker only).
     """

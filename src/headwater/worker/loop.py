@@ -34,7 +34,7 @@ class Worker:
         scheduler: Who runs.
         runner: What computes.
         inbox: Messages of the front end and the detokenizer.
-        detokenizer: Where token ids go.
+        detokenizers: Where token ids go; answer `uid` to number `uid % count`.
         front_end: Where replies to control messages go.
     """
 
@@ -43,13 +43,13 @@ class Worker:
         scheduler: Scheduler,
         runner: Runner,
         inbox: PullSocket[ToWorker],
-        detokenizer: PushSocket[ToDetokenizer],
+        detokenizers: Sequence[PushSocket[ToDetokenizer]],
         front_end: PushSocket[ToFrontEnd],
     ) -> None:
         self._scheduler = scheduler
         self._runner = runner
         self._inbox = inbox
-        self._detokenizer = detokenizer
+        self._detokenizers = detokenizers
         self._front_end = front_end
 
     def run(self) -> None:
@@ -80,6 +80,11 @@ class Worker:
 
     def _send(self, outputs: Iterable[TokenOutput]) -> None:
         batch = list(outputs)
-        if batch:
-            self._runner.forget([output.uid for output in batch if output.finish is not None])
-            self._detokenizer.send(TokenBatch(batch))
+        if not batch:
+            return
+        self._runner.forget([output.uid for output in batch if output.finish is not None])
+        count = len(self._detokenizers)
+        for number, socket in enumerate(self._detokenizers):
+            part = batch if count == 1 else [o for o in batch if o.uid % count == number]
+            if part:
+                socket.send(TokenBatch(part))

@@ -10,7 +10,7 @@ from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.messages.codec import DETOKENIZER_CODEC, FRONT_END_CODEC, VERSION, WORKER_CODEC
 from headwater.messages.params import SamplingParams
-from headwater.messages.sockets import PullSocket, PushSocket
+from headwater.messages.sockets import PullSocket, PushSocket, detokenizer_name
 from headwater.messages.text import ModelCard, Ready
 from headwater.sources.info import ModelInfo, read_model_info
 from headwater.sources.resolve import ModelFiles, resolve_model
@@ -51,7 +51,10 @@ def start_worker(config: Config, socket_dir: Path) -> Worker:
     context_length = _fit_context(context_length, max_total_tokens)
     scheduler = Scheduler(_options(config, info, served.num_pages, context_length))
     inbox = PullSocket(socket_dir, "worker", WORKER_CODEC, _PARENT_FD)
-    detokenizer = PushSocket(socket_dir, "detokenizer", DETOKENIZER_CODEC)
+    detokenizers = [
+        PushSocket(socket_dir, detokenizer_name(number), DETOKENIZER_CODEC)
+        for number in range(config.stream.tokenizer_workers)
+    ]
     front_end = PushSocket(socket_dir, "front_end", FRONT_END_CODEC)
     card = ModelCard(
         architecture=info.architecture,
@@ -77,7 +80,7 @@ def start_worker(config: Config, socket_dir: Path) -> Worker:
     gc.collect()
     gc.freeze()
     front_end.send(Ready(process="worker", version=VERSION, card=card))
-    return Worker(scheduler, served.runner, inbox, detokenizer, front_end)
+    return Worker(scheduler, served.runner, inbox, detokenizers, front_end)
 
 
 def _context_length(config: Config, info: ModelInfo) -> int:

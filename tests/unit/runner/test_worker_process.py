@@ -50,7 +50,7 @@ class WorkerProcess:
         # It writes nothing there: end-of-file is its death, so that no test waits for ever.
         fd = self.process.stdout.fileno()
         self._outputs: PullSocket[ToDetokenizer] = PullSocket(
-            socket_dir, "detokenizer", DETOKENIZER_CODEC, fd
+            socket_dir, "detokenizer_0", DETOKENIZER_CODEC, fd
         )
         self._replies: PullSocket[ToFrontEnd] = PullSocket(
             socket_dir, "front_end", FRONT_END_CODEC, fd
