@@ -62,6 +62,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 @pytest.mark.model
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
 def test_python_examples_run(page: str) -> None:
     """Those that need no server."""

