@@ -15,7 +15,7 @@ from headwater.text.tokenizer import Tokenizer
 __all__ = ["AnswerText", "Piece"]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Piece:
     """What left.
 
@@ -77,7 +77,7 @@ class AnswerText:
         self._sent_len = 0  # characters that have left
         self._last_end = 0  # where the text of the last id that has left ends
         self._ends: list[int] = []  # where the text of each id that has not left ends
-        self._num_open = 0  # the last ids of `_ends` whose character is not complete
+        self._num_open = 0  # the last ids, whose character is not complete
 
     def feed(self, ids: Sequence[int], *, trim_ids: int = 0) -> Piece:
         """Take the next ids.
@@ -86,6 +86,8 @@ class AnswerText:
             ids: New ids, in any grouping.
             trim_ids: How many of the last of them are a matched stop token, which has no text.
         """
+        if self._matcher is None:
+            return self._feed_plain(ids, trim_ids)
         out: list[str] = []
         for token_id in ids[: len(ids) - trim_ids]:
             self._num_ids += 1
@@ -103,7 +105,19 @@ class AnswerText:
         if self._matcher is not None:
             text += self._matcher.flush()
         self._sent_len += len(text)
-        count, self._ends = len(self._ends), []
+        count = self._num_open if self._matcher is None else len(self._ends)
+        self._ends, self._num_open = [], 0
+        return Piece(text, count)
+
+    def _feed_plain(self, ids: Sequence[int], trim_ids: int) -> Piece:
+        """Without stops an id waits only while its character is not complete."""
+        stream, text, count = self._stream, "", 0
+        for token_id in ids[: len(ids) - trim_ids]:
+            text += stream.feed((token_id,))
+            self._num_open += 1
+            if not stream.is_open:
+                count += self._num_open
+                self._num_open = 0
         return Piece(text, count)
 
     @property
@@ -113,7 +127,7 @@ class AnswerText:
     def _take(self, text: str) -> str:
         """Pass decoded text through the stops."""
         self._text_len += len(text)
-        if self._matcher is None:
+        if self._matcher is None:  # only at the end
             return text
         return self._matcher.feed(text, armed=self._num_ids >= self._min_new_tokens)
 

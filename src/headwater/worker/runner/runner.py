@@ -1,6 +1,7 @@
 """Runs step plans on a real model; it knows rows, not why they were chosen."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -42,12 +43,11 @@ class ModelRunner:
         # Without prompt positions, all logits are those of sampled rows, in order: no copy.
         last = logits if len(places) == len(logits) else logits[torch.tensor(places).long()]
         picked = self._sampler.sample(last, [rows[i] for i in sampling]) if sampling else []
-        for i, token_id in zip(sampling, picked, strict=True):
-            if token_id is None:
-                errors.setdefault(i, "the model's logits are not finite")
         tokens = dict(zip(sampling, picked, strict=True))
         outputs = _output_logprobs(rows, sampling, picked, last)
         inputs = _input_logprobs(rows, wanted, logits)
+        for i in [i for i, token_id in tokens.items() if token_id is None] + _with_nan(inputs):
+            errors.setdefault(i, "the model's logits are not finite")
         return StepResult(
             [
                 RowResult(None, error=errors[i])
@@ -152,3 +152,12 @@ def _input_logprobs(
         ids = row.token_ids[row.input_from : row.input_from + places.stop - places.start]
         found[i] = position_logprobs(logits[places], ids, [spec] * len(ids))
     return found
+
+
+def _with_nan(inputs: Mapping[int, Sequence[PositionLogprobs]]) -> list[int]:
+    """Rows with a log-probability that is not a number."""
+    return [
+        i
+        for i, positions in inputs.items()
+        if any(p.token[0] is not None and math.isnan(p.token[0]) for p in positions)
+    ]
