@@ -83,28 +83,27 @@ class _Answer:
     def __init__(self, tokenizer: Tokenizer, opening: Opening) -> None:
         self._tokenizer = tokenizer
         self._opening = opening
-        self._text = AnswerText(
-            tokenizer,
-            context_ids=opening.context_ids,
-            skip_special_tokens=opening.skip_special_tokens,
-            spaces_between_special_tokens=opening.spaces_between_special_tokens,
-            stop=opening.stop,
-            stop_regex=opening.stop_regex,
-            no_stop_trim=opening.no_stop_trim,
-            min_new_tokens=opening.min_new_tokens,
-        )
+        self._text = _new_text(tokenizer, opening)
+        self._version = 0
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprobs] | None = None
         self._input_logprobs: list[TokenLogprobs] | None = None
         self._pieces: list[str] = []
         self._num_ready = 0  # ids whose text has left `_text`
         self.num_sent = 0
+        self._sent_ids: list[int] = []
+        self._sent_pieces: list[str] = []
 
     def feed(self, output: TokenOutput) -> TextDelta | None:
         """Take one output; return the delta to send, if there is one."""
+        if output.version != self._version:
+            self._restart(output)
         self._keep(output)
         piece = self._text.feed(output.ids, trim_ids=output.trim_ids)
         self._take(piece.text, piece.num_ids)
+        if output.version != self._version:
+            self._version = output.version
+            self._skip_sent()
         if piece.matched is not None:
             finish = Finish("stop", matched=piece.matched)
             return self._delta(output, finish, piece.num_ids_total, piece.num_trimmed)
@@ -120,6 +119,24 @@ class _Answer:
         if not self._opening.stream or not (self._num_ready or self._pieces):
             return None
         return self._delta(output, None, self.num_sent + self._num_ready, 0)
+
+    def _restart(self, output: TokenOutput) -> None:
+        """Forget everything that has not left: the output holds the whole answer."""
+        if output.ids[: self.num_sent] != self._sent_ids:
+            raise ValueError("ids that have left cannot be replaced")
+        self._text = _new_text(self._tokenizer, self._opening)
+        self._ids, self._logprobs, self._pieces, self._num_ready = [], None, [], 0
+
+    def _skip_sent(self) -> None:
+        """After a restart: what has left does not leave again."""
+        text, sent = "".join(self._pieces), "".join(self._sent_pieces)
+        if not text.startswith(sent):
+            raise ValueError("text that has left cannot be replaced")
+        self._pieces = [text[len(sent) :]] if len(text) > len(sent) else []
+        self._num_ready -= self.num_sent
+        del self._ids[: self.num_sent]
+        if self._logprobs is not None:
+            del self._logprobs[: self.num_sent]
 
     def _keep(self, output: TokenOutput) -> None:
         self._ids += output.ids
@@ -144,6 +161,8 @@ class _Answer:
         if self._logprobs is not None:
             logprobs, self._logprobs = self._logprobs[:count], self._logprobs[count:]
         text = "".join(self._pieces)
+        self._sent_ids += ids
+        self._sent_pieces.append(text)
         inputs, self._input_logprobs = self._input_logprobs, None
         self._pieces, self._num_ready, self.num_sent = [], 0, num_ids_total
         return TextDelta(
@@ -159,3 +178,16 @@ class _Answer:
             output_logprobs=logprobs,
             trimmed_ids=num_trimmed,
         )
+
+
+def _new_text(tokenizer: Tokenizer, opening: Opening) -> AnswerText:
+    return AnswerText(
+        tokenizer,
+        context_ids=opening.context_ids,
+        skip_special_tokens=opening.skip_special_tokens,
+        spaces_between_special_tokens=opening.spaces_between_special_tokens,
+        stop=opening.stop,
+        stop_regex=opening.stop_regex,
+        no_stop_trim=opening.no_stop_trim,
+        min_new_tokens=opening.min_new_tokens,
+    )

@@ -93,6 +93,8 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
         input_logprobs: Set in the first output when prompt positions were asked for.
         output_logprobs: One entry for each of `ids`, or None when not asked for.
         trim_ids: How many of the last ids are a matched stop or end token, which is not text.
+        version: Another value than before says that `ids` and `output_logprobs` are the whole
+            answer, in place of everything sent so far (jump-forward, replay).
     """
 
     uid: int
@@ -104,6 +106,7 @@ class TokenOutput(msgspec.Struct, frozen=True, array_like=True):
     input_logprobs: InputLogprobs | None = None
     output_logprobs: list[PositionLogprobs] | None = None
     trim_ids: int = 0
+    version: int = 0
 
 
 class TokenBatch(msgspec.Struct, frozen=True, array_like=True, tag="tokens"):

@@ -204,3 +204,51 @@ def test_one_answer_that_fails_does_not_take_others_down(
     assert finishes[1] is not None
     assert finishes[1].type == "error"
     assert [stop.uid for stop in stops] == [1]
+
+
+def test_a_changed_version_replaces_what_has_not_left() -> None:
+    """Jump-forward: the message has the whole answer; what left before does not leave again."""
+    deltas, stops = run(
+        Detokenizer(TOKENIZER),
+        TokenOutput(1, pieces("ab", b"\xc3"), opening=opening(stop=["xyz"])),
+        TokenOutput(1, pieces("ab", "cd", "x"), version=1),
+        TokenOutput(1, pieces("ab", "cd", "x", "a"), version=2),
+        TokenOutput(1, pieces("ab"), version=2, finish=Finish("length", length=5)),
+    )
+    assert [d.text for d in deltas] == ["ab", "cd", "xa", "ab"]
+    assert [d.ids for d in deltas] == [pieces("ab"), pieces("cd"), pieces("x", "a"), pieces("ab")]
+    assert deltas[-1].completion_tokens == 5
+    assert not stops
+
+
+def test_a_changed_version_replaces_log_probabilities_too() -> None:
+    """They stay one for each id."""
+    ids = pieces("ab", "cd", "x")
+
+    def records(*values: float) -> list[PositionLogprobs]:
+        return [PositionLogprobs((v, i)) for v, i in zip(values, ids, strict=False)]
+
+    deltas, _ = run(
+        Detokenizer(TOKENIZER),
+        TokenOutput(1, ids[:1], opening=opening(), output_logprobs=records(-1)),
+        TokenOutput(1, ids, version=1, output_logprobs=records(-1, -2, -3)),
+    )
+    kept = [[t.token.logprob for t in d.output_logprobs or []] for d in deltas]
+    assert kept == [[-1], [-2, -3]]
+
+
+@pytest.mark.parametrize("new", [("x", "cd"), (), ("a",)])
+def test_what_has_left_cannot_be_replaced(new: tuple[str, ...]) -> None:
+    """An answer that would contradict its own stream ends with an error, alone."""
+    detokenizer = Detokenizer(TOKENIZER)
+    deltas, stops = run(
+        detokenizer,
+        TokenOutput(2, pieces("cd"), opening=opening()),
+        TokenOutput(1, pieces("ab"), opening=opening()),
+        TokenOutput(1, pieces(*new), version=1),
+        TokenOutput(2, pieces("cd")),
+    )
+    assert [(d.uid, d.text) for d in deltas] == [(2, "cd"), (1, "ab"), (1, ""), (2, "cd")]
+    assert deltas[2].finish is not None
+    assert deltas[2].finish.code == "internal_error"
+    assert stops == [(1, 1)]
