@@ -49,7 +49,7 @@ def _message(message: Any, path: str, content_format: ContentFormat) -> dict[str
     if role not in ROLES:
         known = ", ".join(ROLES)
         raise InvalidRequest(f"role must be one of {known}; got {role!r}", param=f"{path}.role")
-    out = {key: value for key, value in message.items() if value is not None}
+    out = {k: value for k, value in message.items() if value is not None or k == "content"}
     out["role"] = "system" if role == "developer" else role
     out["content"] = _formed(_content(message, role, path), out["role"], content_format)
     if "tool_calls" in out:

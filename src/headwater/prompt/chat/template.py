@@ -147,4 +147,5 @@ def _cut(text: str, message: Mapping[str, Any]) -> str:
         )
     is_kept = text.startswith(_MARK + " ", index)
     # Where the template trims contents, the text to be continued is trimmed as well.
-    return text[:index] if is_kept else text[:index].rstrip()
+    text = text[:index] if is_kept else text[:index].rstrip()
+    return text.replace(_MARK + " ", "").replace(_MARK, "")  # a template may show a text twice
