@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.detokenize import TEXTS
+
 from headwater.prompt.chat import encode_chat
 from headwater.prompt.chat.reuse import PieceCache
 from headwater.text import Tokenizer, load_tokenizer

@@ -8,6 +8,7 @@ the spaces in front of them, that are looked for in normalized text, or that mus
 
 import itertools
 import re
+from collections.abc import Collection
 from functools import cached_property
 
 import tokenizers
@@ -46,8 +47,7 @@ class SafeCuts:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        words = sorted((t.content for t in self._first_pass), key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, words)))
+        return re.compile(_any_of({token.content for token in self._first_pass}))
 
     def _split(self, text: str) -> list[str]:
         matches = self._pattern.finditer(text)
@@ -65,3 +65,21 @@ class SafeCuts:
             return list(self._raw.encode(piece, add_special_tokens=False).ids)
 
         return [i for piece in self._split(text) for i in ids(piece)] == ids(text)
+
+
+def _any_of(words: Collection[str]) -> str:
+    """A pattern for the longest of some words, whose branches begin differently.
+
+    A plain list of a thousand words would be tried from its start at every `<` of a text.
+    """
+    low, high = min(words), max(words)
+    num_shared = next((i for i, c in enumerate(low) if high[i : i + 1] != c), len(low))
+    prefix = low[:num_shared]
+    rests = {word[len(prefix) :] for word in words}
+    branches: dict[str, set[str]] = {}
+    for rest in sorted(rests - {""}):
+        branches.setdefault(rest[0], set()).add(rest)
+    if not branches:
+        return re.escape(prefix)
+    body = "|".join(_any_of(branch) for branch in branches.values())
+    return f"{re.escape(prefix)}(?:{body}){'?' if '' in rests else ''}"

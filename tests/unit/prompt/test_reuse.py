@@ -1,6 +1,7 @@
 """Ids of a chat are those of its whole text, whatever was encoded before and however it is cut."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from headwater.prompt.chat import ChatPrompts, encode_chat, find_conversation, guard_messages
 from headwater.prompt.chat.reuse import PieceCache
 from headwater.text import Tokenizer
+from headwater.text.cuts import _any_of
 from tests.kit.scripted import byte_level_tokenizer
 
 FOLDER = Path(__file__).parents[2] / "data" / "tokenizers"
@@ -70,7 +72,7 @@ def texts(draw: st.DrawFn, tokenizer: Tokenizer) -> str:
         st.sampled_from(added).map(lambda word: word[:-1]),
         st.sampled_from([" ", "  ", "\n", "\n\n", "hello", " world", "The night train", "é", "中"]),
         st.sampled_from(["x" * 70, "word " * 20, "▁", "a", ".", "\t"]),
-        st.text(max_size=6),
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\ufdd0"), max_size=6),
     )
     return "".join(draw(st.lists(pieces, max_size=25)))
 
@@ -168,3 +170,11 @@ def test_encode_of_the_whole_path() -> None:
         messages.append({"role": role, "content": f"<|im_end|> {turn} é " * (turn * 7 % 13)})
         fresh = ChatPrompts(tokenizer, {"default": chatml}, special_tokens={})
         assert made.encode(messages).ids == fresh.encode(messages).ids
+
+
+@settings(max_examples=200, deadline=None)
+@given(words=st.sets(st.text("<|ab", min_size=1, max_size=4), min_size=1), text=st.text("<|ab "))
+def test_the_longest_added_token_is_found_first(words: set[str], text: str) -> None:
+    """As by a plain list of the words, longest first."""
+    plain = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
+    assert re.findall(_any_of(words), text) == plain.findall(text)
