@@ -74,7 +74,20 @@ class ModelConfig:
         list, "names that clients may use for the model, first is shown; default: from --model"
     )
     tokenizer: str | None = _flag(None, "directory or file of another tokenizer than the model's")
-    chat_template: str | None = _flag(None, "Jinja file instead of the model's own chat template")
+    chat_template: str | None = _flag(
+        None,
+        "registered conversation, or Jinja file, instead of the model's own chat template",
+    )
+    chat_template_name: str | None = _flag(
+        None, "the one of the model's named chat templates that is always used"
+    )
+    chat_template_content_format: str = _flag(
+        "auto",
+        "form in which chat templates get content: string, openai (list of parts), "
+        "or auto, which reads the template",
+        choices=("auto", "string", "openai"),
+    )
+    trust_request_chat_template: bool = _flag(False, "requests may bring their own chat template")
     context_length: int | None = _flag(
         None, "most tokens in prompt plus answer; default: the model's own", check=_at_least(1)
     )

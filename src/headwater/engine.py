@@ -180,7 +180,7 @@ class Engine:
         if len(given) != 1:
             raise InvalidRequest("give exactly one of prompt, input_ids, messages", param="prompt")
         if messages is not None:
-            input_ids = self._client.encode_chat(list(messages))
+            input_ids = self._client.encode_chat(list(messages)).ids
         texts: Sequence[str | list[int]]
         if prompt is not None:
             is_list = not isinstance(prompt, str)

@@ -11,6 +11,7 @@ import headwater.errors
 from headwater.errors import HeadwaterError
 from headwater.messages.params import SamplingParams
 from headwater.models.table import FAMILIES
+from headwater.prompt.chat import CONVERSATIONS
 from headwater.server.routes import load_routers
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,15 @@ def test_every_model_family_is_documented() -> None:
     """By its architecture."""
     for architecture in FAMILIES:
         assert f"`{architecture}`" in PAGES["models.md"], architecture
+
+
+def test_every_conversation_is_documented() -> None:
+    """By its names, with its stop strings."""
+    rows = PAGES["chat-templates.md"].replace("\\|", "|").splitlines()
+    for conversation in CONVERSATIONS:
+        (row,) = [row for row in rows if row.startswith(f"| `{conversation.name}`")]
+        for text in (*conversation.aliases, *conversation.stop):
+            assert f"`{text}`" in row, conversation.name
 
 
 def test_links_between_pages_lead_somewhere() -> None:

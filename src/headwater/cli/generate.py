@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from headwater.engine import Engine
 
     with Engine(config) as engine:
-        is_chat = not args.raw and engine.client.chat_template is not None
+        is_chat = not args.raw and engine.client.chat.has_format
         results = engine.generate(
             None if is_chat else prompt,
             sampling_values(args),

@@ -21,7 +21,6 @@ from headwater.errors import (
     EngineDead,
     HeadwaterError,
     InternalError,
-    NotSupported,
     Overloaded,
 )
 from headwater.frontend.intake import Intake, Prepared
@@ -39,12 +38,7 @@ from headwater.messages.requests import (
 )
 from headwater.messages.sockets import AsyncPullSocket, PushSocket
 from headwater.messages.text import ControlReply, ModelCard, Ready, TextBatch, ToFrontEnd
-from headwater.prompt.chat import (
-    ChatTemplate,
-    encode_chat,
-    guard_messages,
-    normalize_messages,
-)
+from headwater.prompt.chat import ChatPrompt, ChatPrompts, ContentFormat, load_formats
 from headwater.sources.info import ModelInfo, read_model_info
 from headwater.sources.resolve import resolve_model
 from headwater.text.gguf_tokenizer import tokenizer_from_gguf
@@ -69,7 +63,7 @@ class Client:
         model_path: Where the model lies.
         model_names: Names that clients may use for it, the first is shown.
         tokenizer: The model's tokenizer.
-        chat_template: The model's chat template, or None.
+        chat: Makes prompts of conversations.
         sampling_defaults: The model's own sampling parameters.
         started_at: Unix time of the start.
         died: Set when a child process has ended unexpectedly.
@@ -85,7 +79,7 @@ class Client:
         self.died = asyncio.Event()
         self.card: ModelCard
         self.tokenizer: Tokenizer = load_tokenizer(socket_dir / "tokenizer.json")
-        self.chat_template: ChatTemplate | None = None
+        self.chat: ChatPrompts
         self._intake: Intake
         self._error: HeadwaterError | None = None
         self._is_draining = False
@@ -120,7 +114,7 @@ class Client:
         try:
             client._reader = asyncio.create_task(client._read())
             client._supervisor.start()
-            client.chat_template = await asyncio.to_thread(_load_chat_template, resolved, info)
+            client.chat = await asyncio.to_thread(_load_chat, resolved, info, client.tokenizer)
             client.card = await client._supervisor.wait_ready()
         except BaseException:
             await client._close()
@@ -211,32 +205,34 @@ class Client:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
-    ) -> list[int]:
-        """Prompt ids of a conversation, through the model's chat template.
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        template: str | None = None,
+    ) -> ChatPrompt:
+        """Prompt ids of a conversation and the strings that end its answer.
 
         Args:
             messages: As a client sent them.
             add_generation_prompt: End with what opens the assistant's turn.
             continue_final_message: Leave the last message open, to be continued.
             variables: More variables for the template.
+            tools: Functions that the model may call.
+            documents: Texts that the answer may use.
+            template: Jinja source from the request.
 
         Raises:
             InvalidRequest: A message is wrong, or the template refuses it.
-            NotSupported: The model has no chat template.
+            NotSupported: The model has no chat template, or the request's is not trusted.
         """
-        checked = normalize_messages(messages)
-        if self.chat_template is None:
-            raise NotSupported(
-                "this model has no chat template; start the server with --chat-template",
-                param="messages",
-            )
-        text = self.chat_template.render(
-            guard_messages(checked, self.tokenizer.special_texts),
+        return self.chat.encode(
+            messages,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             variables=variables,
+            tools=tools,
+            documents=documents,
+            template=template,
         )
-        return encode_chat(self.tokenizer, text)
 
     def pids(self) -> dict[str, int]:
         """Process ids of the engine's processes."""
@@ -392,10 +388,21 @@ def _prepare_files(config: Config, socket_dir: Path) -> tuple[Config, ModelInfo]
     return resolved, info
 
 
-def _load_chat_template(config: Config, info: ModelInfo) -> ChatTemplate | None:
-    source = info.chat_template
-    if config.model.chat_template is not None:
-        source = Path(config.model.chat_template).read_text(encoding="utf-8")
-    if source is None:
-        return None
-    return ChatTemplate(source, special_tokens=info.special_tokens)
+def _load_chat(config: Config, info: ModelInfo, tokenizer: Tokenizer) -> ChatPrompts:
+    settings = config.model
+    forms: dict[str, ContentFormat | None] = {"auto": None, "string": "string", "openai": "openai"}
+    content_format = forms[settings.chat_template_content_format]
+    formats = load_formats(
+        settings.chat_template,
+        info.chat_templates,
+        special_tokens=info.special_tokens,
+        content_format=content_format,
+        name=settings.chat_template_name,
+    )
+    return ChatPrompts(
+        tokenizer,
+        formats,
+        special_tokens=info.special_tokens,
+        content_format=content_format,
+        trusts_requests=settings.trust_request_chat_template,
+    )

@@ -3,19 +3,29 @@
 Everything comes out in the form of Hugging Face's config.json, GGUF metadata included.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import ModelLoadError
+from headwater.sources.chat_templates import directory_templates, gguf_templates
 from headwater.sources.gguf_config import config_from_gguf, eos_ids_from_gguf
 from headwater.sources.gguf_file import GgufFile
+from headwater.sources.json_file import read_json
 from headwater.sources.resolve import ModelFiles
 
 __all__ = ["ModelInfo", "read_model_info"]
 
+_SPECIAL_TOKENS = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
 _SAMPLING_KEYS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -28,7 +38,7 @@ class ModelInfo:
         config: As in config.json.
         generation_defaults: Sampling parameters that the model's generation_config sets.
         eos_token_ids: Tokens that end an answer.
-        chat_template: Jinja source, or None.
+        chat_templates: Jinja sources by name; `default`, where there is one, is the usual one.
         special_tokens: `bos_token`, `eos_token` ... as text, for the template.
         tokenizer_json: The tokenizer's file; None when it is in the GGUF.
         gguf_fields: Metadata of a GGUF file.
@@ -38,7 +48,7 @@ class ModelInfo:
     config: dict[str, Any]
     generation_defaults: dict[str, Any] = field(default_factory=dict)
     eos_token_ids: list[int] = field(default_factory=list)
-    chat_template: str | None = None
+    chat_templates: dict[str, str] = field(default_factory=dict)
     special_tokens: dict[str, str] = field(default_factory=dict)
     tokenizer_json: Path | None = None
     gguf_fields: Mapping[str, Any] | None = None
@@ -74,44 +84,29 @@ def _from_gguf(files: ModelFiles) -> ModelInfo:
         token_id = fields.get(f"tokenizer.ggml.{key}_token_id")
         if isinstance(token_id, int) and 0 <= token_id < len(tokens):
             special[name] = tokens[token_id]
-    template = fields.get("tokenizer.chat_template")
     return ModelInfo(
         name=files.path.stem,
         config=config_from_gguf(file),
         eos_token_ids=eos_ids_from_gguf(fields),
-        chat_template=template if isinstance(template, str) else None,
+        chat_templates=gguf_templates(fields),
         special_tokens=special,
         gguf_fields=fields,
     )
 
 
 def _from_directory(path: Path) -> ModelInfo:
-    config = _read_json(path / "config.json")
-    generation = _read_json(path / "generation_config.json", default={})
-    settings = _read_json(path / "tokenizer_config.json", default={})
+    config = read_json(path / "config.json")
+    generation = read_json(path / "generation_config.json", default={})
+    settings = read_json(path / "tokenizer_config.json", default={})
     return ModelInfo(
         name=path.resolve().name,
         config=config,
         generation_defaults=_generation_defaults(generation, path / "generation_config.json"),
         eos_token_ids=_eos_ids(generation) or _eos_ids(config) or _eos_ids(_text_config(config)),
-        chat_template=_chat_template(path, settings),
+        chat_templates=directory_templates(path, settings),
         special_tokens=_special_tokens(settings),
         tokenizer_json=_tokenizer_json(path),
     )
-
-
-def _read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
-    if default is not None and not path.is_file():
-        return default
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as err:
-        raise ModelLoadError(f"cannot read {path}: {err}") from None
-    except ValueError as err:
-        raise ModelLoadError(f"{path} is not valid JSON: {err}") from None
-    if not isinstance(value, dict):
-        raise ModelLoadError(f"{path} must hold a JSON object")
-    return value
 
 
 def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -138,25 +133,9 @@ def _generation_defaults(generation: Mapping[str, Any], path: Path) -> dict[str,
     return found
 
 
-def _chat_template(path: Path, settings: Mapping[str, Any]) -> str | None:
-    file = path / "chat_template.jinja"
-    if file.is_file():
-        try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as err:
-            raise ModelLoadError(f"cannot read {file}: {err}") from None
-    template = settings.get("chat_template")
-    if template is None:
-        template = _read_json(path / "chat_template.json", default={}).get("chat_template")
-    if isinstance(template, list):  # several, by name
-        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
-        template = named.get("default")
-    return template if isinstance(template, str) else None
-
-
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, str]:
     found = {}
-    for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
+    for name in _SPECIAL_TOKENS:
         value = settings.get(name)
         if isinstance(value, dict):
             value = value.get("content")

@@ -11,7 +11,8 @@ __all__ = ["CachedModel", "ModelFiles", "list_cached", "resolve_model"]
 
 # What a model needs; anything else in a hub repository (other formats, code) is left there.
 _HUB_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
-_HUB_IGNORED = ["*/*", "consolidated*"]  # the same weights once more, in other forms
+# The same weights once more, in other forms; additional_chat_templates/*.jinja is wanted.
+_HUB_IGNORED = ["*/*.json", "*/*.safetensors", "consolidated*"]
 
 
 @dataclass(slots=True, frozen=True)

@@ -14,6 +14,7 @@ import tokenizers
 
 from headwater.errors import ModelLoadError
 from headwater.text.automaton import Automaton, ByteAutomaton, PieceAutomaton
+from headwater.text.cuts import SafeCuts
 from headwater.text.decoder_plan import DecoderPlan, byte_level_bytes, read_plan
 from headwater.text.piece_table import PieceTable, byte_of
 
@@ -70,6 +71,20 @@ class Tokenizer:
         """Text of each special token to its id."""
         added = self.raw.get_added_tokens_decoder()
         return {token.content: token_id for token_id, token in added.items() if token.special}
+
+    @cached_property
+    def cuts(self) -> SafeCuts:
+        """Where a text can be cut and encoded piece by piece."""
+        return SafeCuts(self.raw)
+
+    @cached_property
+    def leading_ids(self) -> list[int]:
+        """What `encode` puts before a text by itself, such as BOS."""
+        whole, bare = self.encode("a"), self.encode("a", add_special_tokens=False)
+        for start in range(len(whole) - len(bare) + 1 if bare else 0):
+            if whole[start : start + len(bare)] == bare:
+                return whole[:start]
+        return []
 
     @cached_property
     def _special_pattern(self) -> regex.Pattern[str]:

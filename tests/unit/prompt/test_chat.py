@@ -86,7 +86,7 @@ def test_rendering_equals_transformers(name: str, opens: bool) -> None:
             with pytest.raises(InvalidRequest, match="alternate"):
                 ours.render(messages, add_generation_prompt=opens)
         else:
-            assert ours.render(messages, add_generation_prompt=opens) == expected
+            assert ours.render(messages, add_generation_prompt=opens).text == expected
 
 
 def test_continue_final_message_equals_transformers() -> None:
@@ -97,7 +97,7 @@ def test_continue_final_message_equals_transformers() -> None:
             messages, tokenize=False, continue_final_message=True
         )
         ours = ChatTemplate(template, special_tokens=SPECIAL)
-        assert ours.render(messages, continue_final_message=True) == expected
+        assert ours.render(messages, continue_final_message=True).text == expected
 
 
 def test_b049_a_templates_refusal_is_the_clients_error() -> None:
@@ -124,7 +124,7 @@ def test_a_template_stays_in_its_sandbox(source: str) -> None:
     """It reaches nothing, and what it does wrong is a client error, never another exception."""
     template = ChatTemplate(source, special_tokens={})
     try:
-        text = template.render([USER])
+        text = template.render([USER]).text
     except InvalidRequest:
         return
     assert "class" not in text
@@ -155,7 +155,7 @@ def test_b051_users_cannot_write_control_tokens(content: str) -> None:
 
     def ids(text: str) -> list[int]:
         guarded = guard_messages([{"role": "user", "content": text}], special)
-        return encode_chat(TOKENIZER, template.render(guarded))
+        return encode_chat(TOKENIZER, template.render(guarded).text)
 
     control = set(special.values())
     expected = [i for i in ids("plain") if i in control]
@@ -166,9 +166,8 @@ def test_b051_users_cannot_write_control_tokens(content: str) -> None:
 
 def test_messages_without_control_tokens_are_encoded_as_a_whole() -> None:
     """The guard changes nothing where there is nothing to guard."""
-    text = ChatTemplate(CHATML, special_tokens={}).render(
-        guard_messages([USER], TOKENIZER.special_texts)
-    )
+    guarded = guard_messages([USER], TOKENIZER.special_texts)
+    text = ChatTemplate(CHATML, special_tokens={}).render(guarded).text
     assert encode_chat(TOKENIZER, text) == TOKENIZER.encode(text, add_special_tokens=False)
 
 

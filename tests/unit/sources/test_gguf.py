@@ -36,6 +36,7 @@ def metadata(writer: Any, arch: str) -> None:
     writer.add_eos_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_chat_template("{{ messages }}")
+    writer.add_string("tokenizer.chat_template.rag", "{{ documents }}")
 
 
 def write_gguf(
@@ -135,7 +136,7 @@ def test_info_from_metadata(tmp_path: Path) -> None:
     assert info.config["tie_word_embeddings"] is True
     assert info.eos_token_ids == [0]
     assert info.special_tokens["eos_token"] == "t0é"
-    assert info.chat_template == "{{ messages }}"
+    assert info.chat_templates == {"default": "{{ messages }}", "rag": "{{ documents }}"}
     assert info.context_length == 128
 
 

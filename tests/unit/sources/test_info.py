@@ -33,7 +33,7 @@ def test_the_least_a_model_has(tmp_path: Path) -> None:
     )
     assert info.generation_defaults == {}
     assert info.eos_token_ids == []
-    assert info.chat_template is None
+    assert info.chat_templates == {}
     assert info.special_tokens == {}
     assert info.tokenizer_json == folder / "tokenizer.json"
     assert info.gguf_fields is None
@@ -87,16 +87,21 @@ def test_end_tokens(
 
 def test_chat_templates(tmp_path: Path) -> None:
     """A jinja file comes before the tokenizer's settings, and those before chat_template.json."""
-    assert read(tmp_path, chat_template={"chat_template": "own file"}).chat_template == "own file"
+    own = {"chat_template": "own file"}
+    assert read(tmp_path, chat_template=own).chat_templates == {"default": "own file"}
     named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}]
-    assert read(tmp_path, tokenizer_config={"chat_template": named}).chat_template == "plain"
-    assert read(tmp_path, tokenizer_config={"chat_template": named[:1]}).chat_template is None
-    assert (
-        read(tmp_path, tokenizer_config={"chat_template": [{"name": 1}, 2]}).chat_template is None
-    )
-    assert read(tmp_path, tokenizer_config={"chat_template": "text"}).chat_template == "text"
+    settings: dict[str, Any] = {"chat_template": named}
+    both = {"tool_use": "tools", "default": "plain"}
+    assert read(tmp_path, tokenizer_config=settings).chat_templates == both
+    settings = {"chat_template": [{"name": 1}, 2, {"name": "x"}]}
+    assert read(tmp_path, tokenizer_config=settings).chat_templates == {}
+    settings = {"chat_template": "text"}
+    assert read(tmp_path, tokenizer_config=settings).chat_templates == {"default": "text"}
     (tmp_path / "chat_template.jinja").write_text("jinja ä", encoding="utf-8")
-    assert read(tmp_path).chat_template == "jinja ä"
+    assert read(tmp_path).chat_templates == {"default": "jinja ä"}
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("texts")
+    assert read(tmp_path).chat_templates == {"default": "jinja ä", "rag": "texts"}
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
     with pytest.raises(ModelLoadError, match=r"chat_template\.jinja"):
         read(tmp_path)

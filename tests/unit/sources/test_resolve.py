@@ -131,6 +131,7 @@ def test_a_hub_model(tmp_path: Path, hub: Callable[[Any], list[dict[str, Any]]])
         "model-00001-of-00002.safetensors",
         "model.safetensors.index.json",
         "chat_template.jinja",
+        "additional_chat_templates/rag.jinja",
         "tokenizer.model",
         "pytorch_model.bin",
         "modeling_custom.py",
@@ -144,7 +145,7 @@ def test_a_hub_model(tmp_path: Path, hub: Callable[[Any], list[dict[str, Any]]])
         return any(fnmatch(path, pattern) for pattern in patterns)
 
     allowed = [path for path in paths if matches(path, call["allow_patterns"])]
-    assert [p for p in allowed if not matches(p, call["ignore_patterns"])] == paths[:5]
+    assert [p for p in allowed if not matches(p, call["ignore_patterns"])] == paths[:6]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater.errors import InvalidRequest, NotSupported
+from headwater.prompt.chat.format import ContentFormat
 
 __all__ = ["ROLES", "normalize_messages"]
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_REASONING = ("reasoning_content", "thinking", "reasoning")
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 _MEDIA_PARTS = (
     "image_url",
@@ -21,33 +23,59 @@ _MEDIA_PARTS = (
 )
 
 
-def normalize_messages(messages: Any) -> list[dict[str, Any]]:
-    """Check messages; content becomes one string, developer becomes system.
+def normalize_messages(
+    messages: Any, content_format: ContentFormat = "string"
+) -> list[dict[str, Any]]:
+    """Check messages; developer becomes system, fields that are null are left out.
+
+    Args:
+        messages: As a client sent them.
+        content_format: `string` joins text parts, with nothing between; `openai` makes a list of
+            `{"type": "text", "text": ...}` of every content; `any` keeps strings and lists, but
+            joins the parts of a system message.
 
     Raises:
         InvalidRequest: A message is wrong; `param` is its path, `messages[2].role`.
     """
     if not isinstance(messages, list) or not messages:
         raise InvalidRequest("messages must be a list of at least one message", param="messages")
-    return [_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    return [_message(m, f"messages[{i}]", content_format) for i, m in enumerate(messages)]
 
 
-def _message(message: Any, path: str) -> dict[str, Any]:
+def _message(message: Any, path: str, content_format: ContentFormat) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise InvalidRequest("a message must be an object", param=path)
     role = message.get("role")
     if role not in ROLES:
         known = ", ".join(ROLES)
         raise InvalidRequest(f"role must be one of {known}; got {role!r}", param=f"{path}.role")
-    out = dict(message)
+    out = {k: value for k, value in message.items() if value is not None or k == "content"}
     out["role"] = "system" if role == "developer" else role
-    out["content"] = _content(message, role, path)
-    if message.get("tool_calls") is not None:
-        out["tool_calls"] = _tool_calls(message["tool_calls"], f"{path}.tool_calls")
-    return out
+    out["content"] = _formed(_content(message, role, path), out["role"], content_format)
+    if "tool_calls" in out:
+        out["tool_calls"] = _tool_calls(out["tool_calls"], f"{path}.tool_calls")
+    return _with_reasoning(out)
 
 
-def _content(message: Mapping[str, Any], role: str, path: str) -> str:
+def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+    """Reasoning under the names that templates read, whatever name the client used."""
+    given = [message[key] for key in _REASONING if key in message]
+    return {"thinking": given[0], **message, "reasoning_content": given[0]} if given else message
+
+
+def _formed(content: str | list[str], role: str, content_format: ContentFormat) -> Any:
+    """Checked content in the form that the format wants."""
+    # Templates that take both often take only a string as the system's.
+    if content_format == "string" or (content_format == "any" and role == "system"):
+        return "".join(content)
+    if isinstance(content, str):
+        if content_format == "any":
+            return content
+        content = [content] if content else []
+    return [{"type": "text", "text": text} for text in content]
+
+
+def _content(message: Mapping[str, Any], role: str, path: str) -> str | list[str]:
     content = message.get("content")
     if content is None:
         # An assistant that only called tools has no text.
@@ -58,7 +86,7 @@ def _content(message: Mapping[str, Any], role: str, path: str) -> str:
         return _well_formed(content, f"{path}.content")
     if not isinstance(content, list):
         raise InvalidRequest("content must be a string or a list of parts", param=f"{path}.content")
-    return "".join(_part(part, f"{path}.content[{i}]") for i, part in enumerate(content))
+    return [_part(part, f"{path}.content[{i}]") for i, part in enumerate(content)]
 
 
 def _part(part: Any, path: str) -> str:

@@ -1,19 +1,18 @@
-"""Chat templates: messages to prompt text, in jinja2's sandbox.
+"""Chat templates in Jinja: messages to the text that transformers' `apply_chat_template` gives.
 
-Options, globals and filters are those of transformers' `apply_chat_template`, so a model's own
-template renders the same text. It knows messages as dicts, no HTTP.
+It knows messages as dicts, no HTTP.
 """
 
-import json
+import copy
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import jinja2
-import jinja2.ext
-import jinja2.sandbox
 
 from headwater.errors import InvalidRequest, ModelLoadError
+from headwater.prompt.chat.content_format import detect_content_format
+from headwater.prompt.chat.format import ContentFormat, RenderedChat
+from headwater.prompt.chat.sandbox import TemplateRefusal, make_environment
 
 __all__ = ["ChatTemplate"]
 
@@ -27,46 +26,10 @@ _RENDER_ERRORS = (
     TypeError,
     ValueError,
 )
-
-
-class _GenerationBlock(jinja2.ext.Extension):
-    """`{% generation %}...{% endgeneration %}` marks the assistant's text; here it is just text."""
-
-    tags = {"generation"}  # noqa: RUF012  # jinja2's own declaration is like that
-
-    def parse(self, parser: Any) -> Any:
-        """Replace the block by its body."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-class _TemplateRefusal(Exception):
-    """The template called `raise_exception`."""
-
-
-def _raise_exception(message: str) -> None:
-    raise _TemplateRefusal(message)
-
-
-def _tojson(value: Any, indent: int | None = None, **options: Any) -> str:
-    # jinja2's own filter escapes <, > and &, which a prompt must not.
-    return json.dumps(value, ensure_ascii=False, indent=indent, **options)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
-def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=["jinja2.ext.loopcontrols", _GenerationBlock],
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
+_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+# Ends a final message that is to be continued. Not a character, so no text holds it; the space
+# tells whether the template trims contents.
+_MARK = "\ufdd1"
 
 
 class ChatTemplate:
@@ -75,18 +38,38 @@ class ChatTemplate:
     Args:
         source: Jinja source.
         special_tokens: `bos_token`, `eos_token` ... as the template's variables.
+        content_format: The form of content; None finds out from the source.
+
+    Attributes:
+        source: Jinja source.
 
     Raises:
         ModelLoadError: The source is not a template.
     """
 
-    def __init__(self, source: str, *, special_tokens: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        special_tokens: Mapping[str, str],
+        content_format: ContentFormat | None = None,
+    ) -> None:
         self.source = source
         self._special_tokens = dict(special_tokens)
+        environment = make_environment()
         try:
-            self._template = _environment().from_string(source)
-        except jinja2.TemplateError as err:
+            self._template = environment.from_string(source)
+            self._content_format = content_format or detect_content_format(
+                environment.parse(source)
+            )
+        # Python refuses what is nested too deep.
+        except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as err:
             raise ModelLoadError(f"the chat template is not valid: {err}") from None
+
+    @property
+    def content_format(self) -> ContentFormat:
+        """The form in which it takes contents."""
+        return self._content_format
 
     def render(
         self,
@@ -94,46 +77,75 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
-    ) -> str:
-        """Render a conversation.
-
-        Args:
-            messages: Checked messages.
-            add_generation_prompt: End with what opens the assistant's turn.
-            continue_final_message: Leave the last message open, to be continued.
-            variables: More variables for the template.
+    ) -> RenderedChat:
+        """Render a conversation; see `ChatFormat.render`.
 
         Raises:
             InvalidRequest: The template refuses the messages; the text is the template's.
         """
+        for name in _RESERVED:
+            if name in (variables or {}):
+                raise InvalidRequest(
+                    f"{name} is not a variable of the template's own",
+                    param=f"chat_template_kwargs.{name}",
+                )
         names = {
             **self._special_tokens,
             **(variables or {}),
-            "messages": messages,
-            "tools": None,
-            "documents": None,
+            "messages": _marked(messages) if continue_final_message else messages,
+            "tools": tools,
+            "documents": documents,
             "add_generation_prompt": add_generation_prompt and not continue_final_message,
         }
+        text = self._render(names)
+        return RenderedChat(text=_cut(text, messages[-1]) if continue_final_message else text)
+
+    def _render(self, names: Mapping[str, Any]) -> str:
         try:
-            text = self._template.render(names)
-        except _TemplateRefusal as err:
+            return self._template.render(names)
+        except TemplateRefusal as err:
             raise InvalidRequest(f"the chat template: {err}", param="messages") from None
         # A template is a program; what it cannot do with these messages shows in many types.
         except _RENDER_ERRORS as err:
             raise InvalidRequest(
                 f"the chat template cannot render these messages: {err}", param="messages"
             ) from None
-        return _cut_after(text, messages[-1]) if continue_final_message else text
 
 
-def _cut_after(text: str, message: Mapping[str, Any]) -> str:
-    """The text up to the end of the last message's content."""
-    content = str(message.get("content") or "").strip()
-    index = text.rindex(content) if content and content in text else -1
-    if index < 0:
+def _last_text(message: dict[str, Any]) -> tuple[Any, Any]:
+    """Where the text lies that ends a message: an object and a key in it."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message, "content"
+    for part in reversed(content):
+        if isinstance(part, dict) and isinstance(part.get("text"), str):
+            return part, "text"
+    raise InvalidRequest(
+        "continue_final_message: the final message has no text", param="continue_final_message"
+    )
+
+
+def _marked(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages with a mark behind the text of the last."""
+    final = copy.deepcopy(dict(messages[-1]))
+    holder, key = _last_text(final)
+    holder[key] = f"{holder.get(key) or ''}{_MARK} "
+    return [*messages[:-1], final]
+
+
+def _cut(text: str, message: Mapping[str, Any]) -> str:
+    """The text up to the mark."""
+    holder, key = _last_text(dict(message))
+    index = text.rfind(_MARK)
+    if index < 0 or (holder.get(key) or "").strip() not in text:
         raise InvalidRequest(
             "continue_final_message: the template does not show the final message as it is",
             param="continue_final_message",
         )
-    return text[: index + len(content)]
+    is_kept = text.startswith(_MARK + " ", index)
+    # Where the template trims contents, the text to be continued is trimmed as well.
+    text = text[:index] if is_kept else text[:index].rstrip()
+    return text.replace(_MARK + " ", "").replace(_MARK, "")  # a template may show a text twice

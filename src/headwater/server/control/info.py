@@ -31,7 +31,7 @@ async def model_info(client: ClientDep) -> Response:
             "weight_version": WEIGHT_VERSION,
             "has_image_understanding": False,
             "has_audio_understanding": False,
-            "has_chat_template": client.chat_template is not None,
+            "has_chat_template": client.chat.has_format,
             "architectures": [card.architecture],
             **msgspec.structs.asdict(card),
         }

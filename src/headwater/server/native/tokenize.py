@@ -24,7 +24,7 @@ async def tokenize(body: BodyDep, client: ClientDep) -> Response:
     """Ids of a `prompt` (or `text`), or of `messages` through the chat template."""
     messages = body.get("messages")
     if messages is not None:
-        ids = client.encode_chat(messages)
+        ids = client.encode_chat(messages).ids
     else:
         text = body.text("prompt", body.text("text"))
         if text is None:

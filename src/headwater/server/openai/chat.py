@@ -36,7 +36,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["openai"])
 
 MAX_TOP_LOGPROBS = 20
-_NOT_SUPPORTED = ("tools", "functions", "audio", "chat_template", "lora_path", "logit_processors")
+_NOT_SUPPORTED = ("tools", "functions", "audio", "lora_path", "logit_processors")
 _CHUNK, _WHOLE = "chat.completion.chunk", "chat.completion"
 
 _EXAMPLE = json_body(
@@ -86,17 +86,19 @@ async def _translate(body: Fields, client: Client) -> _Chat:
     if variables is not None and not isinstance(variables, dict):
         raise InvalidRequest("chat_template_kwargs must be an object", param="chat_template_kwargs")
     # In a thread: a long conversation takes long to render, and others' streams must not wait.
-    ids = await asyncio.to_thread(
+    prompt = await asyncio.to_thread(
         client.encode_chat,
         body.get("messages"),
         add_generation_prompt=opens,
         continue_final_message=continues,
         variables=variables,
+        documents=body.get("documents"),
+        template=body.text("chat_template"),
     )
     rid = body.text("rid")
     request = GenerateRequest(
         params=params,
-        input_ids=ids,
+        input_ids=prompt.ids,
         rid=rid,
         logprobs=_logprob_spec(body),
         stream=options.stream,
