@@ -30,15 +30,30 @@ class RequestModel(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as err:
-            first = err.errors(include_url=False, include_input=False)[0]
-            path = error_path(values, first["loc"], is_missing=first["type"] == "missing")
-            raise InvalidRequest(f"{path}: {first['msg']}", param=path) from None
+            path, text = _first_error(values, err)
+            raise InvalidRequest(f"{path}: {text}", param=path) from None
 
 
 class ResponseModel(BaseModel):
     """A response body, as /docs shows it. Answers are written without it, for speed."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+def _first_error(values: Mapping[str, Any], err: ValidationError) -> tuple[str, str]:
+    """Path and text of the first wrong field.
+
+    A union has an error for each member; the one that got furthest says most.
+    """
+    errors = err.errors(include_url=False, include_input=False)
+    field = errors[0]["loc"][0]
+    found = [
+        (error_path(values, e["loc"], is_missing=e["type"] == "missing"), e["msg"])
+        for e in errors
+        if e["loc"][0] == field
+    ]
+    path = max((path for path, _ in found), key=len)
+    return path, "; or: ".join(text for where, text in found if where == path)
 
 
 def error_path(value: Any, loc: Sequence[str | int], *, is_missing: bool) -> str:

@@ -1,11 +1,11 @@
 """`/v1/chat/completions`: request, answer and chunk."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SkipValidation
 
 from headwater.server.openai.protocol.base import RequestModel, ResponseModel, optional
-from headwater.server.openai.protocol.sampling import GenerationRequest
+from headwater.server.openai.protocol.sampling import BOUNDED, GenerationRequest
 from headwater.server.openai.protocol.usage import Usage
 
 __all__ = ["ChatCompletion", "ChatCompletionChunk", "ChatMessage", "ChatRequest"]
@@ -47,7 +47,9 @@ class ChatRequest(GenerationRequest):
     echo: bool | None = optional("put the message that is continued before the answer")
     chat_template: str | None = optional("Jinja template, where the server allows it")
     chat_template_kwargs: dict[str, Any] | None = optional("more variables for the template")
-    documents: list[dict[str, Any]] | None = optional("documents, for templates that show them")
+    documents: Annotated[list[dict[str, Any]], BOUNDED] | None = optional(
+        "documents, for templates that show them"
+    )
 
 
 class TokenLogprob(ResponseModel):

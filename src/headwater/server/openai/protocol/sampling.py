@@ -1,10 +1,17 @@
 """What chat and text completions have in common in a request."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import MaxLen
+from pydantic import SkipValidation
 
 from headwater.server.openai.protocol.base import RequestModel, optional
 
-__all__ = ["GenerationRequest", "StreamOptions"]
+__all__ = ["BOUNDED", "GenerationRequest", "StreamOptions"]
+
+# Far above the native limits: a million wrong entries must not become a million errors.
+BOUNDED = MaxLen(4096)
+Strings = Annotated[list[str], BOUNDED]
 
 
 class StreamOptions(RequestModel):
@@ -52,8 +59,11 @@ class GenerationRequest(RequestModel):
     frequency_penalty: float | None = optional("in [-2, 2], times the count of the token")
     presence_penalty: float | None = optional("in [-2, 2], once if the token is there")
     seed: int | None = optional("seed of the sampling noise: the same seed, the same answer")
-    stop: str | list[str] | None = optional("strings that end the answer and are left out of it")
-    logit_bias: dict[str, float] | None = optional("token id to a number added to its logit")
+    stop: str | Strings | None = optional("strings that end the answer and are left out of it")
+    # Checked with the native parameters, which stop at the first wrong entry.
+    logit_bias: SkipValidation[dict[str, float]] | None = optional(
+        "token id to a number added to its logit"
+    )
     stream: bool | None = optional("send server-sent events")
     stream_options: StreamOptions | None = optional("only with stream: true")
     user: str | None = optional("accepted, not used")
@@ -66,8 +76,8 @@ class GenerationRequest(RequestModel):
     min_p: float | None = optional("least probability relative to the best token's")
     repetition_penalty: float | None = optional("in (0, 2], over prompt and answer")
     min_tokens: int | None = optional("tokens before any stop counts")
-    stop_token_ids: list[int] | None = optional("token ids that end the answer")
-    stop_regex: str | list[str] | None = optional("patterns that end the answer")
+    stop_token_ids: Annotated[list[int], BOUNDED] | None = optional("token ids that end the answer")
+    stop_regex: str | Strings | None = optional("patterns that end the answer")
     include_stop_str_in_output: bool | None = optional("keep the matched stop in the text")
     no_stop_trim: bool | None = optional("the same, as SGLang calls it")
     ignore_eos: bool | None = optional("go on after the model's end token")
