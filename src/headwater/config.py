@@ -53,9 +53,10 @@ def _flag(
     *,
     choices: tuple[str, ...] = (),
     check: tuple[Callable[[Any], bool], str] | None = None,
+    is_secret: bool = False,
 ) -> Any:
     """One configuration field: its default, help text, and what values are right."""
-    meta = {"help": text, "choices": choices, "check": check}
+    meta = {"help": text, "choices": choices, "check": check, "is_secret": is_secret}
     if callable(default):
         return field(default_factory=default, metadata=meta)
     return field(default=default, metadata=meta)
@@ -120,6 +121,15 @@ class ServerConfig:
         "seconds that running requests get to finish after SIGTERM or SIGINT",
         check=_in(0, 86400),
     )
+    sse_ping_interval_s: float = _flag(
+        15.0,
+        "seconds without an event after which a stream sends a comment; 0 sends none",
+        check=_in(0, 86400),
+    )
+    api_key: list[str] = _flag(  # noqa: RUF009  # _flag makes a dataclasses.field
+        list, "keys, one of which every request but /health must carry", is_secret=True
+    )
+    api_key_file: str | None = _flag(None, "file with more of them, one on each line")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +195,12 @@ class Config:
     logging: LoggingConfig = field(default_factory=LoggingConfig)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Groups and fields as JSON-ready values."""
-        return dataclasses.asdict(self)
+        """Groups and fields as JSON-ready values, without secrets."""
+        groups = dataclasses.asdict(self)
+        for flag in flags():
+            if flag.is_secret:
+                groups[flag.group][flag.name] = flag.default
+        return groups
 
     def to_json(self) -> str:
         """The tree as JSON, for a child process."""
@@ -214,6 +228,8 @@ class Flag:
         default: Value when nothing is set.
         help: One line on its meaning.
         choices: The only values allowed, if any.
+        check: Whether a value is right, and the rule in words.
+        is_secret: Never shown, and not given to other processes.
     """
 
     group: str
@@ -226,6 +242,7 @@ class Flag:
     help: str
     choices: tuple[str, ...]
     check: tuple[Callable[[Any], bool], str] | None
+    is_secret: bool
 
     @property
     def option(self) -> str:
@@ -254,6 +271,7 @@ def flags() -> Iterator[Flag]:
             yield Flag(
                 group, cls.__doc__ or group, f.name, hint, is_list, is_optional, default,
                 f.metadata["help"], f.metadata["choices"], f.metadata["check"],
+                f.metadata["is_secret"],
             )  # fmt: skip
 
 

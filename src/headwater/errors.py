@@ -4,6 +4,7 @@
     ├── InvalidRequest            400  the client's input is wrong; `param` names the field
     │   ├── ContextLengthExceeded 400  prompt (+ answer) does not fit; both numbers in the text
     │   └── NotSupported          400  understood, but this server or model cannot do it
+    ├── Unauthorized              401  no API key, or a wrong one
     ├── NotFound                  404  unknown model, request or route
     ├── Conflict                  409  a live request already has this id
     ├── PayloadTooLarge           413
@@ -33,6 +34,7 @@ __all__ = [
     "NotSupported",
     "Overloaded",
     "PayloadTooLarge",
+    "Unauthorized",
     "UnsupportedMediaType",
     "error_from_code",
 ]
@@ -77,6 +79,14 @@ class NotSupported(InvalidRequest):
     """A valid request for something this server or model cannot do."""
 
     code = "not_supported"
+
+
+class Unauthorized(HeadwaterError):
+    """The request carries no API key, or a wrong one."""
+
+    code = "invalid_api_key"
+    type = "invalid_request_error"
+    status = 401
 
 
 class NotFound(HeadwaterError):
@@ -155,6 +165,7 @@ _BY_CODE: dict[str, type[HeadwaterError]] = {
         InvalidRequest,
         ContextLengthExceeded,
         NotSupported,
+        Unauthorized,
         NotFound,
         ModelNotFound,
         Conflict,

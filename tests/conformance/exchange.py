@@ -7,6 +7,10 @@ from typing import Any
 
 import httpx
 
+from headwater.server.openai.protocol.base import ResponseModel
+from headwater.server.openai.protocol.chat import ChatCompletion, ChatCompletionChunk
+from headwater.server.openai.protocol.completions import Completion
+
 __all__ = ["Exchange", "exchange", "read_events", "stream_events"]
 
 
@@ -37,11 +41,22 @@ def read_events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in lines[:-1]]
 
 
+def _check_shape(url: str, value: dict[str, Any], *, is_chunk: bool) -> None:
+    """An answer has the fields that /docs says, and no other."""
+    shape: type[ResponseModel] = Completion
+    if url.endswith("/chat/completions"):
+        shape = ChatCompletionChunk if is_chunk else ChatCompletion
+    shape.model_validate(value, strict=True)
+
+
 def stream_events(url: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """POST with `stream: true` and return the events."""
     response = httpx.post(url, json={**body, "stream": True}, timeout=60)
     assert response.status_code == 200, response.text
-    return read_events(response.text)
+    events = read_events(response.text)
+    for event in events:
+        _check_shape(url, event, is_chunk=True)
+    return events
 
 
 def _text_of(choice: Mapping[str, Any]) -> str:
@@ -55,6 +70,7 @@ def exchange(url: str, body: Mapping[str, Any]) -> Exchange:
     response = httpx.post(url, json=body, timeout=60)
     assert response.status_code == 200, response.text
     answer = response.json()
+    _check_shape(url, answer, is_chunk=False)
     choice = answer["choices"][0]
     chunks = stream_events(url, {**body, "stream_options": {"include_usage": True}})
     choices = [c for chunk in chunks for c in chunk["choices"]]

@@ -24,12 +24,14 @@ def sampling(key: str, value: Any) -> tuple[str, Any, str]:
 
 def chat(param: str, **fields: Any) -> tuple[str, Any, str]:
     """A wrong chat body."""
-    return CHAT, {"messages": MESSAGES, **fields}, param
+    body = {"messages": MESSAGES, **fields}
+    return CHAT, {k: v for k, v in body.items() if v != "absent"}, param
 
 
 def text(param: str, **fields: Any) -> tuple[str, Any, str]:
     """A wrong completions body."""
-    return TEXT, {"prompt": "a", **fields}, param
+    body = {"prompt": "a", **fields}
+    return TEXT, {k: v for k, v in body.items() if v != "absent"}, param
 
 
 CASES = [
@@ -115,7 +117,16 @@ CASES = [
     sampling("json_schema", "{}"),
     sampling("regex", "a"),
     sampling("unknown_key", 1),
+    chat("messages", messages="absent"),
+    chat("messages", messages=None),
     chat("messages", messages="x"),
+    chat("rid", rid=7),
+    chat("echo", echo=1),
+    chat("model", model=["a"]),
+    chat("logit_bias", logit_bias={"5": "x"}),
+    chat("metadata", metadata=3),
+    chat("stop_token_ids[1]", stop_token_ids=[1, None]),
+    chat("stop", stop=["x"] * 200_000),
     chat("messages[0]", messages=["x"]),
     chat("messages[0].role", messages=[{"role": "robot", "content": "x"}]),
     chat("messages[0].role", messages=[{"content": "x"}]),
@@ -134,7 +145,7 @@ CASES = [
     chat("top_p", top_p=2),
     chat("n", n=0),
     chat("seed", seed="x"),
-    chat("stop", stop=[1]),
+    chat("stop[0]", stop=[1]),
     chat("logprobs", logprobs=5),
     chat("top_logprobs", top_logprobs=3),
     chat("logit_bias", logit_bias={"x": 1}),
@@ -158,8 +169,19 @@ CASES = [
     text("max_tokens", max_tokens=10**7),
     text("logprobs", logprobs=99),
     text("echo", echo="x"),
-    text("suffix", suffix="x"),
-    text("best_of", best_of=3),
+    text("suffix", suffix=["x"]),
+    text("best_of", best_of=0),
+    text("best_of", best_of=2, n=3),
+    text("best_of", best_of=1000),
+    text("best_of", best_of=3, stream=True),
+    text("best_of", best_of="3"),
+    text("stop", stop={"a": 1}),
+    text("stop[1]", stop=["a", 1]),
+    text("stream_options.include_usage", stream=True, stream_options={"include_usage": 3}),
+    text("prompt", prompt="absent"),
+    text("regex", regex="a"),
+    text("priority", priority=3),
+    text("cache_salt", cache_salt=3),
     ("/tokenize", {}, "prompt"),
     ("/tokenize", {"prompt": 5}, "prompt"),
     ("/detokenize", {}, "tokens"),

@@ -19,6 +19,9 @@ SPECIAL = (
     "<|im_start|>",
     "<|im_end|>",
     "<|sep|>",
+    "<fim_prefix>",
+    "<fim_suffix>",
+    "<fim_middle>",
     "<A>",
     "<B>",
 )

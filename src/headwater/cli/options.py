@@ -35,6 +35,8 @@ def add_config_options(
             options["action"] = argparse.BooleanOptionalAction
         else:
             options["metavar"] = flag.kind.__name__.upper()
+        if flag.is_list:
+            options |= {"nargs": "+", "action": "extend"}
         if flag.choices:
             options["metavar"] = "{" + ",".join(flag.choices) + "}"
         sections[flag.title].add_argument(flag.option, **options)
@@ -56,6 +58,8 @@ def config_from_args(args: argparse.Namespace, **more: Any) -> Config:
         value = given.get(flag.name)
         if value is None:
             continue
+        if isinstance(value, list):  # several words, each of which may hold commas
+            value = ",".join(value)
         values[flag.name] = (
             parse_flag(flag, value, flag.option) if isinstance(value, str) else value
         )

@@ -39,13 +39,16 @@ from headwater.messages.requests import (
 from headwater.messages.sockets import AsyncPullSocket, PushSocket
 from headwater.messages.text import ControlReply, ModelCard, Ready, TextBatch, ToFrontEnd
 from headwater.prompt.chat import ChatPrompt, ChatPrompts, ContentFormat, load_formats
+from headwater.prompt.infill import encode_infill
+from headwater.sources.fingerprint import fingerprint
 from headwater.sources.info import ModelInfo, read_model_info
 from headwater.sources.resolve import resolve_model
 from headwater.text.gguf_tokenizer import tokenizer_from_gguf
 from headwater.text.stop_regex import check_stop_regex
 from headwater.text.tokenizer import Tokenizer, load_tokenizer
+from headwater.version import __version__
 
-__all__ = ["Client"]
+__all__ = ["ChatPrompt", "Client"]
 
 log = logging.getLogger("headwater.client")
 
@@ -65,6 +68,7 @@ class Client:
         tokenizer: The model's tokenizer.
         chat: Makes prompts of conversations.
         sampling_defaults: The model's own sampling parameters.
+        fingerprint: Short name of weights, precision and version, which shape the answers.
         started_at: Unix time of the start.
         died: Set when a child process has ended unexpectedly.
     """
@@ -77,6 +81,7 @@ class Client:
         self.sampling_defaults: dict[str, Any] = dict(info.generation_defaults)
         self.started_at = time.time()
         self.died = asyncio.Event()
+        self.fingerprint = fingerprint(Path(self.model_path), config.model.dtype, __version__)
         self.card: ModelCard
         self.tokenizer: Tokenizer = load_tokenizer(socket_dir / "tokenizer.json")
         self.chat: ChatPrompts
@@ -233,6 +238,14 @@ class Client:
             documents=documents,
             template=template,
         )
+
+    def encode_infill(self, prefix: str | Sequence[int], suffix: str) -> list[int]:
+        """Prompt ids for an answer that belongs between prefix and suffix.
+
+        Raises:
+            NotSupported: The model has no tokens for it.
+        """
+        return encode_infill(self.tokenizer, prefix, suffix)
 
     def pids(self) -> dict[str, int]:
         """Process ids of the engine's processes."""

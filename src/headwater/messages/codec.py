@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 # Raised with every change to a struct; a child that greets with another version is refused.
-VERSION = 1
+VERSION = 2
 
 T = TypeVar("T")
 

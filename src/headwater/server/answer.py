@@ -16,9 +16,18 @@ from headwater.server.disconnect import until_disconnect
 __all__ = ["Finished", "collect", "json_response"]
 
 
-def json_response(value: Mapping[str, Any] | Sequence[Any], status: int = 200) -> Response:
+def json_response(
+    value: Mapping[str, Any] | Sequence[Any],
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
     """A value as a JSON response."""
-    return Response(orjson.dumps(value), status_code=status, media_type="application/json")
+    return Response(
+        orjson.dumps(value),
+        status_code=status,
+        media_type="application/json",
+        headers=None if headers is None else dict(headers),
+    )
 
 
 class Finished:

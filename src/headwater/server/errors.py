@@ -17,7 +17,10 @@ __all__ = ["add_error_handlers", "error_object", "error_response"]
 log = logging.getLogger("headwater.server")
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
-_RETRY_AFTER_S = 1
+_HEADERS = {
+    "overloaded": {"Retry-After": "1"},  # seconds
+    "invalid_api_key": {"WWW-Authenticate": "Bearer"},
+}
 
 
 def error_object(error: HeadwaterError) -> dict[str, Any]:
@@ -45,7 +48,7 @@ def _json(
 
 def error_response(error: HeadwaterError) -> Response:
     """The HTTP response of an error."""
-    headers = {"Retry-After": str(_RETRY_AFTER_S)} if error.code == "overloaded" else None
+    headers = _HEADERS.get(error.code)
     return _json(error.status, error_object(error), headers)
 
 

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from headwater.config import Config
 from headwater.errors import ConfigError
 from headwater.frontend.client import Client
 from headwater.server.app import build_app
+from headwater.server.auth import read_api_keys
 
 __all__ = ["run_server"]
 
@@ -71,7 +73,8 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(config: Config) -> int:
-    # The address first: a taken port should not wait for the model to load.
+    # Keys and address first: a wrong one should not wait for the model to load.
+    api_keys = read_api_keys(config.server)
     sock = _listen(config.server.host, config.server.port)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -87,7 +90,8 @@ async def _serve(config: Config) -> int:
         return 0
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    return await _run(client, sock, f"http://{shown}:{port}", stopping)
+    app = build_app(client, api_keys)
+    return await _run(client, app, sock, f"http://{shown}:{port}", stopping)
 
 
 async def _start(config: Config, stopping: asyncio.Event) -> Client | None:
@@ -103,9 +107,11 @@ async def _start(config: Config, stopping: asyncio.Event) -> Client | None:
     return None
 
 
-async def _run(client: Client, sock: socket.socket, url: str, stopping: asyncio.Event) -> int:
+async def _run(
+    client: Client, app: FastAPI, sock: socket.socket, url: str, stopping: asyncio.Event
+) -> int:
     settings = uvicorn.Config(
-        build_app(client),
+        app,
         log_config=None,
         log_level="warning",
         access_log=False,

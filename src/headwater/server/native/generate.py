@@ -36,7 +36,8 @@ async def generate(request: Request, body: BodyDep, client: ClientDep) -> Respon
     native = translate(body, client)
     if native.stream:
         stream = await client.submit(native.requests)
-        return EventStream(_events(stream, native, started_at))
+        interval_s = client.config.server.sse_ping_interval_s
+        return EventStream(_events(stream, native, started_at), ping_interval_s=interval_s)
     done = await collect(request, client, native.requests)
     results = [
         _result(answer, native, done.stream, index, started_at)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -10,185 +9,159 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from headwater.errors import InvalidRequest
-from headwater.frontend.client import Client
+from headwater.frontend.client import ChatPrompt
 from headwater.frontend.native import raise_for_error
-from headwater.frontend.requests import Answer, GenerateRequest
+from headwater.frontend.requests import GenerateRequest
 from headwater.frontend.streams import AnswerStream
 from headwater.messages.requests import LogprobSpec
-from headwater.messages.text import TokenLogprob, TokenLogprobs
-from headwater.server.answer import Finished, collect, json_response
-from headwater.server.body import Fields
-from headwater.server.context import BodyDep, ClientDep, json_body
-from headwater.server.openai.common import (
-    Header,
-    StreamOptions,
-    check_model,
-    finish_fields,
-    refuse_unsupported,
-    sampling_params,
-    usage,
-    visible_logprobs,
-)
-from headwater.server.sse import DONE, EventStream, frame
+from headwater.messages.text import TextDelta, TokenLogprob, TokenLogprobs
+from headwater.server.answer import Finished
+from headwater.server.context import BodyDep, ClientDep
+from headwater.server.openai.endpoint import Job, OpenAIEndpoint
+from headwater.server.openai.openapi import describe
+from headwater.server.openai.protocol.chat import ChatCompletion, ChatCompletionChunk, ChatRequest
+from headwater.server.openai.render import Counts, finish_fields, usage, visible_logprobs
+from headwater.server.sse import DONE, frame
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["openai"])
 
 MAX_TOP_LOGPROBS = 20
-_NOT_SUPPORTED = ("tools", "functions", "audio", "lora_path", "logit_processors")
 _CHUNK, _WHOLE = "chat.completion.chunk", "chat.completion"
 
-_EXAMPLE = json_body(
-    {"messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 60},
-    required=["messages"],
+
+@router.post(
+    "/v1/chat/completions", **describe(ChatRequest, ChatCompletion, chunk=ChatCompletionChunk)
 )
-
-
-@dataclass(slots=True, frozen=True)
-class _Chat:
-    """A translated body."""
-
-    request: GenerateRequest
-    header: Header
-    options: StreamOptions
-    with_ids: bool
-
-
-@router.post("/v1/chat/completions", openapi_extra=_EXAMPLE)
 async def chat_completions(request: Request, body: BodyDep, client: ClientDep) -> Response:
     """Answer a conversation."""
-    chat = await _translate(body, client)
-    if chat.options.stream:
-        stream = await client.submit([chat.request])
-        return EventStream(_events(stream, chat))
-    done = await collect(request, client, [chat.request])
-    return json_response(_whole(done, chat))
+    return await ChatEndpoint(client).handle(request, body)
 
 
-async def _translate(body: Fields, client: Client) -> _Chat:
-    model = check_model(body, client)
-    refuse_unsupported(body, _NOT_SUPPORTED)
-    options = StreamOptions(body)
-    name = "max_completion_tokens"
-    if body.get(name) is None:
-        name = "max_tokens"
-    max_tokens = body.integer(name, low=1)
-    params = sampling_params(body, client, max_tokens=max_tokens, max_tokens_name=name)
-    continues = body.flag("continue_final_message")
-    opens = body.flag("add_generation_prompt", not continues)
-    if continues and opens:
-        raise InvalidRequest(
-            "continue_final_message and add_generation_prompt exclude each other",
-            param="add_generation_prompt",
+class ChatEndpoint(OpenAIEndpoint[ChatRequest]):
+    """Chat completions."""
+
+    body_type = ChatRequest
+    id_prefix = "chatcmpl"
+    not_supported = ("tools", "functions", "audio", "prediction", "web_search_options")
+
+    async def convert(self, body: ChatRequest) -> Job[ChatRequest]:
+        """Render and encode the messages."""
+        name, max_tokens = "max_completion_tokens", body.max_completion_tokens
+        if max_tokens is None:
+            name, max_tokens = "max_tokens", body.max_tokens
+        if max_tokens is not None and max_tokens < 1:
+            raise InvalidRequest(f"{name} must be >= 1, got {max_tokens}", param=name)
+        spec = _logprob_spec(body)
+        prompt = await self._encode(body)
+        more = {"stop": [*_stops(body), *prompt.stop]} if prompt.stop else {}
+        params = self.params(body, max_tokens_field=name, max_new_tokens=max_tokens, **more)
+        request = GenerateRequest(
+            params=params,
+            input_ids=prompt.ids,
+            rid=body.rid,
+            logprobs=spec,
+            stream=bool(body.stream),
+            cache_salt=body.cache_salt or "",
+            prompt_param="messages",
+            max_new_tokens_param=name,
+            is_max_new_tokens_explicit=max_tokens is not None,
         )
-    variables = body.get("chat_template_kwargs")
-    if variables is not None and not isinstance(variables, dict):
-        raise InvalidRequest("chat_template_kwargs must be an object", param="chat_template_kwargs")
-    # In a thread: a long conversation takes long to render, and others' streams must not wait.
-    prompt = await asyncio.to_thread(
-        client.encode_chat,
-        body.get("messages"),
-        add_generation_prompt=opens,
-        continue_final_message=continues,
-        variables=variables,
-        documents=body.get("documents"),
-        template=body.text("chat_template"),
-    )
-    rid = body.text("rid")
-    request = GenerateRequest(
-        params=params,
-        input_ids=prompt.ids,
-        rid=rid,
-        logprobs=_logprob_spec(body),
-        stream=options.stream,
-        cache_salt=body.text("cache_salt") or "",
-        prompt_param="messages",
-        max_new_tokens_param=name,
-        is_max_new_tokens_explicit=max_tokens is not None,
-    )
-    header = Header("chatcmpl", rid, model)
-    return _Chat(request, header, options, body.flag("return_token_ids"))
+        return Job(body, self.header(body), [request], [_echo(body)])
 
+    async def _encode(self, body: ChatRequest) -> ChatPrompt:
+        continues = bool(body.continue_final_message)
+        opens = body.add_generation_prompt
+        if continues and opens:
+            raise InvalidRequest(
+                "continue_final_message and add_generation_prompt exclude each other",
+                param="add_generation_prompt",
+            )
+        variables = dict(body.chat_template_kwargs or {})
+        if body.reasoning_effort is not None:
+            variables.setdefault("reasoning_effort", body.reasoning_effort)
+        # In a thread: a long conversation takes long to render, and others' streams must not wait.
+        return await asyncio.to_thread(
+            self.client.encode_chat,
+            body.messages,
+            add_generation_prompt=not continues if opens is None else opens,
+            continue_final_message=continues,
+            variables=variables,
+            documents=body.documents,
+            template=body.chat_template,
+        )
 
-def _logprob_spec(body: Fields) -> LogprobSpec | None:
-    wanted, name = body.flag("logprobs"), "top_logprobs"
-    top = body.integer(name, high=MAX_TOP_LOGPROBS)
-    if top and not wanted:
-        raise InvalidRequest("top_logprobs needs logprobs: true", param=name)
-    return LogprobSpec(top_num=top or 0, with_text=True) if wanted else None
+    def respond(self, done: Finished, job: Job[ChatRequest]) -> dict[str, Any]:
+        """One object with all choices."""
+        choices = []
+        for index, answer in enumerate(done.answers):
+            content = job.echo[0] + answer.text
+            records = visible_logprobs(answer)
+            choice: dict[str, Any] = {
+                "index": index,
+                "message": {"role": "assistant", "content": content, "refusal": None},
+                "logprobs": _logprobs(records) if job.body.logprobs else None,
+                **finish_fields(answer.finish),
+            }
+            if job.body.return_token_ids:
+                choice["token_ids"] = answer.ids
+            choices.append(choice)
+        counts = usage(done.answers, job.n)
+        whole = {**job.header.fields(_WHOLE), "choices": choices, "usage": counts}
+        if job.body.return_token_ids:
+            whole["prompt_token_ids"] = done.stream.prompts[0]
+        return whole
 
-
-def _entry(token: TokenLogprob) -> dict[str, Any]:
-    raw = token.raw or b""
-    return {"token": token.text, "logprob": token.logprob, "bytes": list(raw)}
-
-
-def _logprobs(records: list[TokenLogprobs]) -> dict[str, Any]:
-    content = [
-        {**_entry(r.token), "top_logprobs": [_entry(t) for t in r.top or ()]} for r in records
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _whole(done: Finished, chat: _Chat) -> dict[str, Any]:
-    choices = []
-    for index, answer in enumerate(done.answers):
-        has_logprobs = chat.request.logprobs is not None
-        choice: dict[str, Any] = {
-            "index": index,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
-            "logprobs": _logprobs(visible_logprobs(answer)) if has_logprobs else None,
-            **finish_fields(answer.finish),
-        }
-        if chat.with_ids:
-            choice["token_ids"] = answer.ids
-        choices.append(choice)
-    whole = {
-        **chat.header.fields(_WHOLE),
-        "choices": choices,
-        "usage": usage(done.answers, chat.request.params.n),
-    }
-    if chat.with_ids:
-        whole["prompt_token_ids"] = done.stream.prompts[0]
-    return whole
-
-
-async def _events(stream: AnswerStream, chat: _Chat) -> AsyncGenerator[bytes, None]:
-    counts = [Answer() for _ in stream.rids]
-    writer = _ChunkWriter(chat)
-    try:
-        for index in range(len(counts)):
-            yield writer.chunk(index, {"role": "assistant", "content": ""})
-        async for index, delta in stream:
-            raise_for_error(delta)
-            count = counts[index]
-            count.prompt_tokens, count.cached_tokens = delta.prompt_tokens, delta.cached_tokens
-            count.completion_tokens = delta.completion_tokens
-            now = usage(counts, len(counts)) if chat.options.continuous_usage else None
-            records = visible_logprobs(delta)
-            if records or chat.with_ids or now is not None:
-                yield writer.full(index, delta.text, records, delta.ids, now)
-            elif delta.text:
-                yield writer.text(index, delta.text)
-            if delta.finish is not None:
-                yield writer.chunk(index, {}, **finish_fields(delta.finish))
-        if chat.options.include_usage:
-            fields = {**chat.header.fields(_CHUNK), "choices": []}
-            yield frame({**fields, "usage": usage(counts, len(counts))})
-        yield DONE
-    finally:
-        await stream.aclose()
+    async def stream(
+        self, stream: AnswerStream, job: Job[ChatRequest]
+    ) -> AsyncGenerator[bytes, None]:
+        """A chunk with the role, chunks of text and one with the finish for each choice."""
+        counts, writer = Counts(job.n, job.n), _ChunkWriter(job)
+        try:
+            for index in range(job.n):
+                yield writer.opening(index, stream.prompts[0])
+                if job.echo[0]:
+                    yield writer.text(index, job.echo[0])
+            async for index, delta in stream:
+                raise_for_error(delta)
+                counts.note(index, delta)
+                now = counts.usage() if job.continuous_usage else None
+                if writer.is_plain:
+                    if delta.text:
+                        yield writer.text(index, delta.text)
+                else:
+                    yield writer.full(index, delta, now)
+                if delta.finish is not None:
+                    yield writer.chunk(index, {}, now, **finish_fields(delta.finish))
+            if job.include_usage:
+                fields = {**job.header.fields(_CHUNK), "choices": [], "usage": counts.usage()}
+                yield frame(fields)
+            yield DONE
+        finally:
+            await stream.aclose()
 
 
 class _ChunkWriter:
-    """Chunks as bytes; what is the same in all of them is encoded once."""
+    """Chunks as bytes; what is the same in all of them is encoded once.
 
-    def __init__(self, chat: _Chat) -> None:
-        self._chat = chat
-        self._usage: dict[str, Any] = {"usage": None} if chat.options.include_usage else {}
-        head = orjson.dumps({**chat.header.fields(_CHUNK), **self._usage})
+    Attributes:
+        is_plain: A delta is text and nothing else.
+    """
+
+    def __init__(self, job: Job[ChatRequest]) -> None:
+        self._header = job.header.fields(_CHUNK)
+        self._with_ids = bool(job.body.return_token_ids)
+        self._with_logprobs = bool(job.body.logprobs)
+        self._usage: dict[str, Any] = {"usage": None} if job.include_usage else {}
+        head = orjson.dumps({**self._header, **self._usage})
         self._head = b"data: " + head[:-1] + b',"choices":[{"index":'
+        self.is_plain = not (self._with_ids or self._with_logprobs or job.continuous_usage)
+
+    def opening(self, index: int, prompt_ids: list[int]) -> bytes:
+        """The first chunk of a choice."""
+        more = {"prompt_token_ids": prompt_ids} if self._with_ids and index == 0 else {}
+        return self._frame(index, {"role": "assistant", "content": ""}, {}, {**self._usage, **more})
 
     def text(self, index: int, text: str) -> bytes:
         """New text and nothing else: the chunk that nearly all are."""
@@ -198,30 +171,62 @@ class _ChunkWriter:
             orjson.dumps(text),
         )
 
-    def full(
-        self,
-        index: int,
-        text: str,
-        records: list[TokenLogprobs],
-        ids: list[int],
-        now: dict[str, Any] | None,
-    ) -> bytes:
+    def full(self, index: int, delta: TextDelta, now: dict[str, Any] | None) -> bytes:
         """New text with what else was asked for."""
-        more: dict[str, Any] = {"logprobs": _logprobs(records)} if records else {}
-        if self._chat.with_ids:
-            more["token_ids"] = ids
-        return self.chunk(index, {"content": text}, now, **more)
+        more: dict[str, Any] = {}
+        if self._with_logprobs:
+            more["logprobs"] = _logprobs(visible_logprobs(delta))
+        if self._with_ids:
+            more["token_ids"] = delta.ids
+        return self.chunk(index, {"content": delta.text}, now, **more)
 
     def chunk(
         self, index: int, delta: dict[str, Any], now: dict[str, Any] | None = None, **fields: Any
     ) -> bytes:
         """Any chunk of one choice."""
-        choice = {
-            "index": index,
-            "delta": delta,
-            "logprobs": None,
-            "finish_reason": None,
-            **fields,
-        }
-        count = {"usage": now} if now is not None else self._usage
-        return frame({**self._chat.header.fields(_CHUNK), "choices": [choice], **count})
+        return self._frame(index, delta, fields, {"usage": now} if now else self._usage)
+
+    def _frame(
+        self, index: int, delta: dict[str, Any], fields: dict[str, Any], tail: dict[str, Any]
+    ) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **fields}
+        return frame({**self._header, "choices": [choice], **tail})
+
+
+def _stops(body: ChatRequest) -> list[str]:
+    """The request's own stop strings; a conversation format adds its own."""
+    return [body.stop] if isinstance(body.stop, str) else list(body.stop or ())
+
+
+def _echo(body: ChatRequest) -> str:
+    """The text of the last message, if it is asked for and the assistant's."""
+    last: Any = body.messages[-1] if body.echo else None
+    if not isinstance(last, dict) or last.get("role") != "assistant":
+        return ""
+    content = last.get("content") or ""
+    if isinstance(content, str):
+        return content
+    parts = [part if isinstance(part, str) else part.get("text", "") for part in content]
+    return "".join(parts)
+
+
+def _logprob_spec(body: ChatRequest) -> LogprobSpec | None:
+    top = body.top_logprobs or 0
+    if top and not body.logprobs:
+        raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
+    if not 0 <= top <= MAX_TOP_LOGPROBS:
+        raise InvalidRequest(
+            f"top_logprobs must be in [0, {MAX_TOP_LOGPROBS}], got {top}", param="top_logprobs"
+        )
+    return LogprobSpec(top_num=top, with_text=True) if body.logprobs else None
+
+
+def _entry(token: TokenLogprob) -> dict[str, Any]:
+    return {"token": token.text, "logprob": token.logprob, "bytes": list(token.raw or b"")}
+
+
+def _logprobs(records: list[TokenLogprobs]) -> dict[str, Any]:
+    content = [
+        {**_entry(r.token), "top_logprobs": [_entry(t) for t in r.top or ()]} for r in records
+    ]
+    return {"content": content, "refusal": None}

@@ -1,33 +1,27 @@
 """`/v1/completions`: the legacy text completions, several prompts at once."""
 
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from headwater.errors import InvalidRequest, NotSupported
-from headwater.frontend.client import Client
+from headwater.errors import InvalidRequest
 from headwater.frontend.native import raise_for_error
 from headwater.frontend.requests import Answer, GenerateRequest
 from headwater.frontend.streams import AnswerStream
+from headwater.messages.params import MAX_N
 from headwater.messages.requests import LogprobSpec
-from headwater.messages.text import TextDelta, TokenLogprobs
-from headwater.server.answer import Finished, collect, json_response
-from headwater.server.body import Fields, check_ids
-from headwater.server.context import BodyDep, ClientDep, json_body
-from headwater.server.openai.common import (
-    Header,
-    StreamOptions,
-    check_model,
-    finish_fields,
-    refuse_unsupported,
-    sampling_params,
-    usage,
-    visible_logprobs,
-)
-from headwater.server.sse import DONE, EventStream, frame
+from headwater.messages.text import TextDelta
+from headwater.server.answer import Finished
+from headwater.server.body import check_ids
+from headwater.server.context import BodyDep, ClientDep
+from headwater.server.openai.completion_logprobs import CompletionLogprobs
+from headwater.server.openai.endpoint import Job, OpenAIEndpoint
+from headwater.server.openai.openapi import describe
+from headwater.server.openai.protocol.completions import Completion, CompletionRequest
+from headwater.server.openai.render import Counts, finish_fields, usage, visible_logprobs
+from headwater.server.sse import DONE, frame
 
 __all__ = ["router"]
 
@@ -36,79 +30,147 @@ router = APIRouter(tags=["openai"])
 DEFAULT_MAX_TOKENS = 16
 MAX_PROMPTS = 1024
 MAX_LOGPROBS = 20
-_NOT_SUPPORTED = ("suffix", "prompt_embeds", "lora_path")
 _OBJECT = "text_completion"
 
-_EXAMPLE = json_body({"prompt": "The capital of France is", "max_tokens": 8}, required=["prompt"])
 
-
-@dataclass(slots=True, frozen=True)
-class _Completion:
-    """A translated body."""
-
-    requests: list[GenerateRequest]
-    header: Header
-    options: StreamOptions
-    echo: bool
-    with_ids: bool
-
-    @property
-    def n(self) -> int:
-        """Answers to each prompt."""
-        return self.requests[0].params.n
-
-
-@router.post("/v1/completions", openapi_extra=_EXAMPLE)
+@router.post("/v1/completions", **describe(CompletionRequest, Completion, chunk=Completion))
 async def completions(request: Request, body: BodyDep, client: ClientDep) -> Response:
     """Continue one or several prompts."""
-    completion = _translate(body, client)
-    if completion.options.stream:
-        stream = await client.submit(completion.requests)
-        return EventStream(_events(stream, completion, client))
-    done = await collect(request, client, completion.requests)
-    return json_response(_whole(done, completion, client))
+    return await CompletionEndpoint(client).handle(request, body)
 
 
-def _translate(body: Fields, client: Client) -> _Completion:
-    model = check_model(body, client)
-    refuse_unsupported(body, _NOT_SUPPORTED)
-    options = StreamOptions(body)
-    max_tokens = body.integer("max_tokens")
-    is_explicit = max_tokens is not None
-    params = sampling_params(
-        body,
-        client,
-        max_tokens=max_tokens if max_tokens is not None else DEFAULT_MAX_TOKENS,
-        max_tokens_name="max_tokens",
-    )
-    best_of = body.integer("best_of", low=1)
-    if best_of is not None and best_of != params.n:
-        raise NotSupported("best_of other than n is not supported yet", param="best_of")
-    echo, rid = body.flag("echo"), body.text("rid")
-    prompts = _prompts(body)
-    logprobs = _logprob_spec(body, echo)
-    requests = [
-        GenerateRequest(
-            params=params,
-            text=prompt if isinstance(prompt, str) else None,
-            input_ids=prompt if isinstance(prompt, list) else None,
-            rid=rid if rid is None or len(prompts) == 1 else f"{rid}_{i}",
-            logprobs=logprobs,
-            stream=options.stream,
-            cache_salt=body.text("cache_salt") or "",
-            prompt_param="prompt" if len(prompts) == 1 else f"prompt[{i}]",
-            max_new_tokens_param="max_tokens",
-            is_max_new_tokens_explicit=is_explicit,
+class CompletionEndpoint(OpenAIEndpoint[CompletionRequest]):
+    """Text completions."""
+
+    body_type = CompletionRequest
+    id_prefix = "cmpl"
+    not_supported = ("prompt_embeds",)
+
+    async def convert(self, body: CompletionRequest) -> Job[CompletionRequest]:
+        """One native request for each prompt."""
+        is_explicit = body.max_tokens is not None
+        max_tokens = body.max_tokens if is_explicit else DEFAULT_MAX_TOKENS
+        num_made = {"n": _num_made(body)} if body.best_of is not None else {}
+        params = self.params(
+            body, max_tokens_field="max_tokens", max_new_tokens=max_tokens, **num_made
         )
-        for i, prompt in enumerate(prompts)
-    ]
-    header = Header("cmpl", rid, model)
-    return _Completion(requests, header, options, echo, body.flag("return_token_ids"))
+        prompts = _prompts(body.prompt)
+        if body.suffix is not None:
+            prompts = [self.client.encode_infill(p, body.suffix) for p in prompts]
+        spec = _logprob_spec(body)
+        add_special = body.add_special_tokens is not False
+        requests = [
+            GenerateRequest(
+                params=params,
+                text=prompt if isinstance(prompt, str) else None,
+                input_ids=prompt if isinstance(prompt, list) else None,
+                add_special_tokens=add_special,
+                rid=body.rid if body.rid is None or len(prompts) == 1 else f"{body.rid}_{i}",
+                logprobs=spec,
+                stream=bool(body.stream),
+                cache_salt=body.cache_salt or "",
+                prompt_param="prompt" if len(prompts) == 1 else f"prompt[{i}]",
+                max_new_tokens_param="max_tokens",
+                is_max_new_tokens_explicit=is_explicit,
+            )
+            for i, prompt in enumerate(prompts)
+        ]
+        return Job(body, self.header(body), requests, self._echoes(body))
+
+    def _echoes(self, body: CompletionRequest) -> list[str]:
+        """The prompts' texts, where they are echoed."""
+        prompts = _prompts(body.prompt)
+        if not body.echo:
+            return [""] * len(prompts)
+        skip = body.skip_special_tokens is not False
+        decode = self.client.tokenizer.decode
+        return [p if isinstance(p, str) else decode(p, skip_special_tokens=skip) for p in prompts]
+
+    def respond(self, done: Finished, job: Job[CompletionRequest]) -> dict[str, Any]:
+        """One object with all choices."""
+        choices: list[dict[str, Any]] = []
+        for i in range(len(job.requests)):
+            answers = _best(done.answers[i * job.n : (i + 1) * job.n], job.body)
+            for answer in answers:
+                choice = self._choice(job, i)
+                fields = {"index": len(choices), **choice.render(answer)}
+                fields |= finish_fields(answer.finish)
+                if job.body.return_token_ids:
+                    fields["prompt_token_ids"] = done.stream.prompts[i]
+                choices.append(fields)
+        header = job.header.fields(_OBJECT)
+        return {**header, "choices": choices, "usage": usage(done.answers, job.n)}
+
+    async def stream(
+        self, stream: AnswerStream, job: Job[CompletionRequest]
+    ) -> AsyncGenerator[bytes, None]:
+        """Chunks of text, and one with the finish for each choice."""
+        header = job.header.fields(_OBJECT)
+        none: dict[str, Any] = {"usage": None} if job.include_usage else {}
+        choices = [self._choice(job, index // job.n) for index in range(len(stream.rids))]
+        counts = Counts(len(choices), job.n)
+        try:
+            async for index, delta in stream:
+                raise_for_error(delta)
+                counts.note(index, delta)
+                tail = {"usage": counts.usage()} if job.continuous_usage else none
+                choice = choices[index]
+                with_prompt = job.body.return_token_ids and choice.is_new
+                fields = {"index": index, **choice.render(delta), "finish_reason": None}
+                if with_prompt:
+                    fields["prompt_token_ids"] = stream.prompts[index // job.n]
+                if fields["text"] or delta.ids or with_prompt:
+                    yield frame({**header, "choices": [fields], **tail})
+                if delta.finish is not None:
+                    fields = {"index": index, "text": "", "logprobs": None}
+                    fields |= finish_fields(delta.finish)
+                    yield frame({**header, "choices": [fields], **tail})
+            if job.include_usage:
+                yield frame({**header, "choices": [], "usage": counts.usage()})
+            yield DONE
+        finally:
+            await stream.aclose()
+
+    def _choice(self, job: Job[CompletionRequest], number: int) -> "_Choice":
+        """A new choice for a prompt."""
+        skips = job.requests[0].params.skip_special_tokens
+        hidden = self.client.tokenizer.special_ids if skips else frozenset()
+        writer = None if not _wants_logprobs(job.body) else CompletionLogprobs(hidden)
+        return _Choice(job.echo[number], writer, bool(job.body.return_token_ids))
 
 
-def _prompts(body: Fields) -> list[Any]:
+class _Choice:
+    """One choice while it comes.
+
+    Args:
+        prompt: Echoed before the first text.
+        logprobs: Renders its log-probabilities; None when none are wanted.
+        with_ids: Token ids are wanted.
+
+    Attributes:
+        is_new: Nothing has been rendered yet.
+    """
+
+    def __init__(self, prompt: str, logprobs: CompletionLogprobs | None, with_ids: bool) -> None:
+        self._prompt = prompt
+        self._logprobs = logprobs
+        self._with_ids = with_ids
+        self.is_new = True
+
+    def render(self, part: Answer | TextDelta) -> dict[str, Any]:
+        """Text, log-probabilities and ids of a delta, or of a whole answer."""
+        text, self._prompt, self.is_new = self._prompt + part.text, "", False
+        fields: dict[str, Any] = {"text": text, "logprobs": None}
+        if self._logprobs is not None:
+            records = [*(part.input_logprobs or ()), *visible_logprobs(part)]
+            fields["logprobs"] = self._logprobs.render(records, text)
+        if self._with_ids:
+            fields["token_ids"] = part.ids
+        return fields
+
+
+def _prompts(prompt: Any) -> list[str | list[int]]:
     """Prompts as texts or lists of ids; a flat list of ids is one prompt."""
-    prompt = body.get("prompt")
     if isinstance(prompt, str):
         return [prompt]
     if not isinstance(prompt, list) or not prompt:
@@ -123,103 +185,44 @@ def _prompts(body: Fields) -> list[Any]:
     return prompt
 
 
-def _logprob_spec(body: Fields, echo: bool) -> LogprobSpec | None:
-    value = body.get("logprobs")
-    if value is None or value is False:
-        return None
-    top = 0 if value is True else body.integer("logprobs", high=MAX_LOGPROBS) or 0
-    return LogprobSpec(start_len=0 if echo else -1, top_num=top, with_text=True)
+def _num_made(body: CompletionRequest) -> int:
+    """How many answers `best_of` makes."""
+    made, kept = body.best_of or 0, body.n or 1
+    if not kept <= made <= MAX_N:
+        raise InvalidRequest(f"best_of must be in [n, {MAX_N}], got {made}", param="best_of")
+    if body.stream and made > kept:
+        raise InvalidRequest(
+            "best_of greater than n cannot be streamed: the best is known at the end",
+            param="best_of",
+        )
+    return made
 
 
-class _Choice:
-    """One choice while it comes: its text so far counts for `text_offset`."""
+def _best(answers: list[Answer], body: CompletionRequest) -> list[Answer]:
+    """The `n` answers with the highest mean log-probability, best first."""
+    kept = body.n or 1
+    if len(answers) <= kept:
+        return answers
 
-    def __init__(self, prompt: str) -> None:
-        self._prompt = prompt  # echoed before the first text
-        self._offset = 0
+    def mean(answer: Answer) -> float:
+        values = [record.token.logprob or 0.0 for record in answer.output_logprobs or ()]
+        return sum(values) / len(values) if values else 0.0
 
-    def render(self, part: Answer | TextDelta, with_logprobs: bool) -> dict[str, Any]:
-        """Text and log-probabilities of a delta, or of a whole answer."""
-        text, self._prompt = self._prompt + part.text, ""
-        records = [*(part.input_logprobs or ()), *visible_logprobs(part)]
-        logprobs = self._logprobs(records) if with_logprobs else None
-        return {"text": text, "logprobs": logprobs}
-
-    def _logprobs(self, records: Sequence[TokenLogprobs]) -> dict[str, Any]:
-        out: dict[str, Any] = {
-            "text_offset": [],
-            "token_logprobs": [],
-            "tokens": [],
-            "top_logprobs": [],
-        }
-        for record in records:
-            text = record.token.text or ""
-            out["tokens"].append(text)
-            out["token_logprobs"].append(record.token.logprob)
-            top = None if record.top is None else {t.text or "": t.logprob for t in record.top}
-            out["top_logprobs"].append(top)
-            out["text_offset"].append(self._offset)
-            self._offset += len(text)
-        return out
+    return sorted(answers, key=mean, reverse=True)[:kept]
 
 
-def _echoes(stream: AnswerStream, completion: _Completion, client: Client) -> list[_Choice]:
-    """A choice for each answer, with the prompt's text where it is echoed."""
-    texts = []
-    for request, ids in zip(completion.requests, stream.prompts, strict=True):
-        if not completion.echo:
-            texts.append("")
-        elif request.text is not None:
-            texts.append(request.text)
-        else:
-            texts.append(client.tokenizer.decode(ids))
-    return [_Choice(texts[index // completion.n]) for index in range(len(stream.rids))]
+def _wants_logprobs(body: CompletionRequest) -> bool:
+    return body.logprobs is not None and body.logprobs is not False
 
 
-def _whole(done: Finished, completion: _Completion, client: Client) -> dict[str, Any]:
-    with_logprobs = completion.requests[0].logprobs is not None
-    choices = []
-    for index, choice in enumerate(_echoes(done.stream, completion, client)):
-        answer = done.answers[index]
-        fields = {"index": index, **choice.render(answer, with_logprobs)}
-        fields |= finish_fields(answer.finish)
-        if completion.with_ids:
-            fields["token_ids"] = answer.ids
-            fields["prompt_token_ids"] = done.stream.prompts[index // completion.n]
-        choices.append(fields)
-    header = completion.header.fields(_OBJECT)
-    return {**header, "choices": choices, "usage": usage(done.answers, completion.n)}
-
-
-async def _events(
-    stream: AnswerStream, completion: _Completion, client: Client
-) -> AsyncGenerator[bytes, None]:
-    header = completion.header.fields(_OBJECT)
-    with_logprobs = completion.requests[0].logprobs is not None
-    none: dict[str, Any] = {"usage": None} if completion.options.include_usage else {}
-    choices = _echoes(stream, completion, client)
-    counts = [Answer() for _ in choices]
-    try:
-        async for index, delta in stream:
-            raise_for_error(delta)
-            count = counts[index]
-            count.prompt_tokens, count.cached_tokens = delta.prompt_tokens, delta.cached_tokens
-            count.completion_tokens = delta.completion_tokens
-            fields = {"index": index, **choices[index].render(delta, with_logprobs)}
-            if completion.with_ids:
-                fields["token_ids"] = delta.ids
-            tail = none
-            if completion.options.continuous_usage:
-                tail = {"usage": usage(counts, completion.n)}
-            if fields["text"] or (with_logprobs and delta.ids) or completion.with_ids:
-                fields["finish_reason"] = None
-                yield frame({**header, "choices": [fields], **tail})
-            if delta.finish is not None:
-                fields = {"index": index, "text": "", "logprobs": None}
-                fields |= finish_fields(delta.finish)
-                yield frame({**header, "choices": [fields], **tail})
-        if completion.options.include_usage:
-            yield frame({**header, "choices": [], "usage": usage(counts, completion.n)})
-        yield DONE
-    finally:
-        await stream.aclose()
+def _logprob_spec(body: CompletionRequest) -> LogprobSpec | None:
+    """What the worker reports; `best_of` needs it even when the client does not."""
+    if not _wants_logprobs(body):
+        is_chosen = body.best_of is not None and body.best_of > (body.n or 1)
+        return LogprobSpec() if is_chosen else None
+    top = 0 if body.logprobs is True else int(body.logprobs or 0)
+    if not 0 <= top <= MAX_LOGPROBS:
+        raise InvalidRequest(
+            f"logprobs must be in [0, {MAX_LOGPROBS}], got {top}", param="logprobs"
+        )
+    return LogprobSpec(start_len=0 if body.echo else -1, top_num=top, with_text=True)

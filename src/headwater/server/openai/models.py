@@ -9,6 +9,8 @@ from headwater.errors import ModelNotFound
 from headwater.frontend.client import Client
 from headwater.server.answer import json_response
 from headwater.server.context import ClientDep
+from headwater.server.openai.openapi import describe
+from headwater.server.openai.protocol.models import Model, ModelList
 
 __all__ = ["router"]
 
@@ -27,14 +29,14 @@ def _card(client: Client, name: str) -> dict[str, Any]:
     }
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", **describe(None, ModelList))
 async def list_models(client: ClientDep) -> Response:
     """The names of the model that is served."""
     cards = [_card(client, name) for name in client.model_names]
     return json_response({"object": "list", "data": cards})
 
 
-@router.get("/v1/models/{name:path}")
+@router.get("/v1/models/{name:path}", **describe(None, Model))
 async def retrieve_model(name: str, client: ClientDep) -> Response:
     """One of them."""
     if name not in client.model_names:
