@@ -157,7 +157,7 @@ CASES = [
     chat("chat_template_kwargs.messages", chat_template_kwargs={"messages": []}),
     chat("chat_template", chat_template="{{ messages }}"),
     chat("chat_template_kwargs.chat_template", chat_template_kwargs={"chat_template": "x"}),
-    chat("documents", documents=["x"]),
+    chat("documents[0]", documents=["x"]),
     chat("add_generation_prompt", add_generation_prompt=True, continue_final_message=True),
     chat("min_tokens", min_tokens=-1),
     text("prompt", prompt=None),
