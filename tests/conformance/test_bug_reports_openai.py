@@ -1,5 +1,6 @@
 """OpenAI compatibility faults that users met in other servers, against the running server."""
 
+import json
 import time
 from typing import Any
 
@@ -141,6 +142,21 @@ def test_b042_finish_reason_in_every_chunk(scripted: Scripted) -> None:
     assert [c["finish_reason"] for c in choices[:-1]] == [None] * (len(choices) - 1)
 
 
+def test_b044_a_completed_response_holds_what_was_streamed(scripted: Scripted) -> None:
+    """The last event has the whole text and the usage; numbers rise and names stay."""
+    answer = post(scripted, "/v1/responses", {"input": "Hello", "stream": True})
+    events = [json.loads(e.partition("data: ")[2]) for e in answer.text.split("\n\n") if e]
+    text = "".join(e["delta"] for e in events if e["type"] == "response.output_text.delta")
+    last = events[-1]
+    assert last["type"] == "response.completed"
+    assert text == last["response"]["output"][0]["content"][0]["text"] == "Hello"
+    assert last["response"]["usage"]["output_tokens"] > 0
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert len({e["response"]["id"] for e in events if "response" in e}) == 1
+    items = {e["item_id"] for e in events if "item_id" in e}
+    assert items == {last["response"]["output"][0]["id"]}
+
+
 def test_b046_huge_lists_are_refused_quickly(scripted: Scripted) -> None:
     """Hundreds of thousands of stops or biases cost a 400, and nobody else waits for it."""
     start = time.monotonic()
@@ -152,3 +168,12 @@ def test_b046_huge_lists_are_refused_quickly(scripted: Scripted) -> None:
     error = error_of(post(scripted, "/v1/chat/completions", chat("a", logit_bias=bias)))
     assert error["param"] == "logit_bias"
     assert time.monotonic() - start < 60  # not a speed test: a hang would take for ever
+
+
+def test_b055_continuing_the_last_message(scripted: Scripted) -> None:
+    """Alone it needs no other field; with an explicit opening of a new turn it is a 400."""
+    messages = [{"role": "user", "content": "abc"}, {"role": "assistant", "content": "Hi"}]
+    body = {"messages": messages, "continue_final_message": True}
+    assert post(scripted, "/v1/chat/completions", body).status_code == 200
+    answer = post(scripted, "/v1/chat/completions", {**body, "add_generation_prompt": True})
+    assert error_of(answer)["param"] == "add_generation_prompt"

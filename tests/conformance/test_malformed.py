@@ -8,6 +8,7 @@ import pytest
 from tests.conformance.conftest import Scripted
 
 GENERATE, CHAT, TEXT = "/generate", "/v1/chat/completions", "/v1/completions"
+RESPONSES = "/v1/responses"
 MESSAGES = [{"role": "user", "content": "q"}]
 
 
@@ -32,6 +33,12 @@ def text(param: str, **fields: Any) -> tuple[str, Any, str]:
     """A wrong completions body."""
     body = {"prompt": "a", **fields}
     return TEXT, {k: v for k, v in body.items() if v != "absent"}, param
+
+
+def responses(param: str, **fields: Any) -> tuple[str, Any, str]:
+    """A wrong responses body."""
+    body = {"input": "a", **fields}
+    return RESPONSES, {k: v for k, v in body.items() if v != "absent"}, param
 
 
 CASES = [
@@ -160,6 +167,32 @@ CASES = [
     chat("documents[0]", documents=["x"]),
     chat("add_generation_prompt", add_generation_prompt=True, continue_final_message=True),
     chat("min_tokens", min_tokens=-1),
+    responses("input", input="absent"),
+    responses("input", input=[]),
+    responses("input", input=5),
+    responses("input[1]", input=[*MESSAGES, 5]),
+    responses("input[1].role", input=[*MESSAGES, {"role": "robot", "content": "x"}]),
+    responses("input[0].content[0].text", input=[{"role": "user", "content": [{"type": "text"}]}]),
+    responses(
+        "input[0].content[0]", input=[{"role": "user", "content": [{"type": "input_image"}]}]
+    ),
+    responses("input[0].type", input=[{"type": "reasoning"}]),
+    responses("input[0].name", input=[{"type": "function_call", "call_id": "c"}]),
+    responses("input[0].call_id", input=[{"type": "function_call_output", "output": "o"}]),
+    responses("instructions", instructions=5),
+    responses("max_output_tokens", max_output_tokens=0),
+    responses("max_output_tokens", max_output_tokens=10**7),
+    responses("max_tokens", max_tokens=4),
+    responses("n", n=2),
+    responses("include[0]", include=["file_search_call.results"]),
+    responses("top_logprobs", top_logprobs=2),
+    responses("top_logprobs", top_logprobs=21, include=["message.output_text.logprobs"]),
+    responses("text.format", text={"format": {"type": "json_object"}}),
+    responses("truncation", truncation="auto"),
+    responses("previous_response_id", previous_response_id="resp_1"),
+    responses("background", background=True),
+    responses("tools", tools=[{"type": "function", "name": "f"}]),
+    responses("stop", stop=5),
     text("prompt", prompt=None),
     text("prompt", prompt=5),
     text("prompt", prompt=[1, "a"]),

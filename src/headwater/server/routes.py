@@ -15,6 +15,7 @@ ENDPOINTS = (
     "headwater.server.openai.chat",
     "headwater.server.openai.completions",
     "headwater.server.openai.models",
+    "headwater.server.openai.responses",
 )
 
 

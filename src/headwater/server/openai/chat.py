@@ -14,9 +14,10 @@ from headwater.frontend.native import raise_for_error
 from headwater.frontend.requests import GenerateRequest
 from headwater.frontend.streams import AnswerStream
 from headwater.messages.requests import LogprobSpec
-from headwater.messages.text import TextDelta, TokenLogprob, TokenLogprobs
+from headwater.messages.text import TextDelta, TokenLogprobs
 from headwater.server.answer import Finished
 from headwater.server.context import BodyDep, ClientDep
+from headwater.server.openai.content_logprobs import content_logprobs, top_logprob_spec
 from headwater.server.openai.endpoint import Job, OpenAIEndpoint
 from headwater.server.openai.openapi import describe
 from headwater.server.openai.protocol.chat import ChatCompletion, ChatCompletionChunk, ChatRequest
@@ -27,7 +28,6 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["openai"])
 
-MAX_TOP_LOGPROBS = 20
 _CHUNK, _WHOLE = "chat.completion.chunk", "chat.completion"
 
 
@@ -55,8 +55,12 @@ class ChatEndpoint(OpenAIEndpoint[ChatRequest]):
             raise InvalidRequest(f"{name} must be >= 1, got {max_tokens}", param=name)
         spec = _logprob_spec(body)
         prompt = await self._encode(body)
-        more = {"stop": [*_stops(body), *prompt.stop]} if prompt.stop else {}
-        params = self.params(body, max_tokens_field=name, max_new_tokens=max_tokens, **more)
+        params = self.params(
+            body,
+            max_tokens_field=name,
+            max_new_tokens=max_tokens,
+            **body.stops_with(prompt.stop),
+        )
         request = GenerateRequest(
             params=params,
             input_ids=prompt.ids,
@@ -193,11 +197,6 @@ class _ChunkWriter:
         return frame({**self._header, "choices": [choice], **tail})
 
 
-def _stops(body: ChatRequest) -> list[str]:
-    """The request's own stop strings; a conversation format adds its own."""
-    return [body.stop] if isinstance(body.stop, str) else list(body.stop or ())
-
-
 def _echo(body: ChatRequest) -> str:
     """The text of the last message, if it is asked for and the assistant's."""
     last: Any = body.messages[-1] if body.echo else None
@@ -214,19 +213,8 @@ def _logprob_spec(body: ChatRequest) -> LogprobSpec | None:
     top = body.top_logprobs or 0
     if top and not body.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs: true", param="top_logprobs")
-    if not 0 <= top <= MAX_TOP_LOGPROBS:
-        raise InvalidRequest(
-            f"top_logprobs must be in [0, {MAX_TOP_LOGPROBS}], got {top}", param="top_logprobs"
-        )
-    return LogprobSpec(top_num=top, with_text=True) if body.logprobs else None
-
-
-def _entry(token: TokenLogprob) -> dict[str, Any]:
-    return {"token": token.text, "logprob": token.logprob, "bytes": list(token.raw or b"")}
+    return top_logprob_spec(top) if body.logprobs else None
 
 
 def _logprobs(records: list[TokenLogprobs]) -> dict[str, Any]:
-    content = [
-        {**_entry(r.token), "top_logprobs": [_entry(t) for t in r.top or ()]} for r in records
-    ]
-    return {"content": content, "refusal": None}
+    return {"content": content_logprobs(records), "refusal": None}

@@ -1,5 +1,6 @@
 """What chat and text completions have in common in a request."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import MaxLen
@@ -94,3 +95,8 @@ class GenerationRequest(RequestModel):
         found |= {ours: getattr(self, theirs) for theirs, ours in self.renamed.items()
                   if getattr(self, theirs) is not None}  # fmt: skip
         return {name: value for name, value in found.items() if value is not None}
+
+    def stops_with(self, more: Sequence[str]) -> dict[str, list[str]]:
+        """`stop` with the strings that a conversation format adds; nothing when it adds none."""
+        own = [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
+        return {"stop": [*own, *more]} if more else {}
