@@ -167,6 +167,11 @@ CASES = [
     chat("documents[0]", documents=["x"]),
     chat("add_generation_prompt", add_generation_prompt=True, continue_final_message=True),
     chat("min_tokens", min_tokens=-1),
+    *(
+        make("rid", rid=rid)
+        for make in (generate, chat, text, responses)
+        for rid in ("", "two words", "\0", "\n", "日", "x" * 257, 5, ["a"])
+    ),
     responses("input", input="absent"),
     responses("input", input=[]),
     responses("input", input=5),

@@ -127,7 +127,7 @@ def test_wrong_settings_are_one_clear_line(
     scripted_model: Model, words: list[str], hint: str
 ) -> None:
     """Exit code 2 and a line that names the setting, never a traceback."""
-    done = run_cli("serve", "--model", str(scripted_model.path), *words)
+    done = run_cli("serve", "--port", "0", "--model", str(scripted_model.path), *words)
     assert done.returncode == 2
     assert hint in done.stderr
     assert "Traceback" not in done.stderr

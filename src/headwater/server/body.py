@@ -1,6 +1,7 @@
 """Request bodies: JSON objects of bounded size, and checked access to their fields."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,9 @@ from fastapi import Request
 
 from headwater.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 
-__all__ = ["Fields", "check_ids", "check_integer", "read_fields"]
+__all__ = ["Fields", "check_ids", "check_integer", "check_rid", "read_fields"]
+
+_RID = re.compile(r"[!-~]{1,256}")
 
 
 async def read_fields(request: Request, *, max_bytes: int) -> "Fields":
@@ -105,6 +108,15 @@ def check_ids(value: Any, param: str) -> list[int]:
     for item in value:
         if isinstance(item, bool) or not isinstance(item, int):
             raise InvalidRequest(f"{param} must hold integers, got {_kind(item)}", param=param)
+    return value
+
+
+def check_rid(value: Any, param: str) -> str:
+    """A request's name, or an error that names `param`. It goes into a header, and into logs."""
+    if not isinstance(value, str) or _RID.fullmatch(value) is None:
+        raise InvalidRequest(
+            f"{param} must be a string of 1 to 256 visible ASCII characters", param=param
+        )
     return value
 
 

@@ -8,7 +8,7 @@ from headwater.errors import InvalidRequest, NotSupported
 from headwater.frontend.client import Client
 from headwater.frontend.requests import GenerateRequest
 from headwater.messages.requests import LogprobSpec
-from headwater.server.body import Fields, check_ids, check_integer
+from headwater.server.body import Fields, check_ids, check_integer, check_rid
 
 __all__ = ["MAX_BATCH", "NativeRequest", "translate"]
 
@@ -138,17 +138,11 @@ def _rids(body: Fields, count: int, is_batch: bool) -> list[str | None]:
     if rid is None:
         return [None] * count
     if isinstance(rid, str):
-        _check_rid(rid, "rid")
+        check_rid(rid, "rid")
         return [f"{rid}_{i}" for i in range(count)] if is_batch else [rid]
     if not isinstance(rid, list) or not is_batch or len(rid) != count:
         raise InvalidRequest("rid must be a string, or a list as long as the batch", param="rid")
-    return [_check_rid(item, f"rid[{i}]") for i, item in enumerate(rid)]
-
-
-def _check_rid(value: Any, param: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= 256:
-        raise InvalidRequest(f"{param} must be a string of 1 to 256 characters", param=param)
-    return value
+    return [check_rid(item, f"rid[{i}]") for i, item in enumerate(rid)]
 
 
 def _sampling_params(

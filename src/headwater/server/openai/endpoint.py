@@ -17,7 +17,7 @@ from headwater.frontend.requests import GenerateRequest
 from headwater.frontend.streams import AnswerStream
 from headwater.messages.params import SamplingParams
 from headwater.server.answer import Finished, collect, json_response
-from headwater.server.body import Fields
+from headwater.server.body import Fields, check_rid
 from headwater.server.openai.protocol.sampling import GenerationRequest
 from headwater.server.openai.render import Header
 from headwater.server.sse import EventStream
@@ -125,6 +125,8 @@ class OpenAIEndpoint(ABC, Generic[BodyT]):
         """
         body = self.body_type.read(values)
         self._model_name(body)
+        if body.rid is not None:
+            check_rid(body.rid, "rid")
         for name in (*self.not_supported, *self._NOT_SUPPORTED):
             if values.get(name) not in (None, False, "", [], {}):
                 raise NotSupported(f"{name} is not supported yet", param=name)
@@ -184,7 +186,7 @@ class OpenAIEndpoint(ABC, Generic[BodyT]):
         if body.model is None or body.model == "default":
             return self.client.model_name
         if body.model not in self.client.model_names:
-            raise ModelNotFound(f"the model {body.model!r} does not exist here", param="model")
+            raise ModelNotFound(f"the model {body.model!r:.200} does not exist here", param="model")
         return body.model
 
 

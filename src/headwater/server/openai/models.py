@@ -40,5 +40,5 @@ async def list_models(client: ClientDep) -> Response:
 async def retrieve_model(name: str, client: ClientDep) -> Response:
     """One of them."""
     if name not in client.model_names:
-        raise ModelNotFound(f"the model {name!r} does not exist here", param="model")
+        raise ModelNotFound(f"the model {name!r:.200} does not exist here", param="model")
     return json_response(_card(client, name))
