@@ -113,7 +113,7 @@ def test_items_are_the_chat_they_stand_for(scripted: Scripted, client: OpenAI) -
 
 
 def test_errors_reach_the_client(client: OpenAI) -> None:
-    """Before a stream as a status, inside one as an exception; never as an end in silence."""
+    """As the client's own exceptions, with the parameter."""
     with pytest.raises(openai.NotFoundError):
         client.responses.create(model="none", input="x")
     with pytest.raises(openai.BadRequestError) as caught:

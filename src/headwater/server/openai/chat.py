@@ -11,14 +11,13 @@ from fastapi.responses import Response
 from headwater.errors import InvalidRequest
 from headwater.frontend.client import ChatPrompt
 from headwater.frontend.native import raise_for_error
-from headwater.frontend.requests import GenerateRequest
 from headwater.frontend.streams import AnswerStream
 from headwater.messages.requests import LogprobSpec
 from headwater.messages.text import TextDelta, TokenLogprobs
 from headwater.server.answer import Finished
 from headwater.server.context import BodyDep, ClientDep
 from headwater.server.openai.content_logprobs import content_logprobs, top_logprob_spec
-from headwater.server.openai.endpoint import Job, OpenAIEndpoint
+from headwater.server.openai.endpoint import Job, OpenAIEndpoint, check_max_tokens
 from headwater.server.openai.openapi import describe
 from headwater.server.openai.protocol.chat import ChatCompletion, ChatCompletionChunk, ChatRequest
 from headwater.server.openai.render import Counts, finish_fields, usage, visible_logprobs
@@ -51,26 +50,15 @@ class ChatEndpoint(OpenAIEndpoint[ChatRequest]):
         name, max_tokens = "max_completion_tokens", body.max_completion_tokens
         if max_tokens is None:
             name, max_tokens = "max_tokens", body.max_tokens
-        if max_tokens is not None and max_tokens < 1:
-            raise InvalidRequest(f"{name} must be >= 1, got {max_tokens}", param=name)
+        check_max_tokens(max_tokens, name)
         spec = _logprob_spec(body)
-        prompt = await self._encode(body)
-        params = self.params(
+        request = self.chat_request(
             body,
+            await self._encode(body),
             max_tokens_field=name,
-            max_new_tokens=max_tokens,
-            **body.stops_with(prompt.stop),
-        )
-        request = GenerateRequest(
-            params=params,
-            input_ids=prompt.ids,
-            rid=body.rid,
+            max_tokens=max_tokens,
             logprobs=spec,
-            stream=bool(body.stream),
-            cache_salt=body.cache_salt or "",
             prompt_param="messages",
-            max_new_tokens_param=name,
-            is_max_new_tokens_explicit=max_tokens is not None,
         )
         return Job(body, self.header(body), [request], [_echo(body)])
 

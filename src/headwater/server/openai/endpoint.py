@@ -12,17 +12,18 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from headwater.errors import InvalidRequest, ModelNotFound, NotSupported
-from headwater.frontend.client import Client
+from headwater.frontend.client import ChatPrompt, Client
 from headwater.frontend.requests import GenerateRequest
 from headwater.frontend.streams import AnswerStream
 from headwater.messages.params import SamplingParams
+from headwater.messages.requests import LogprobSpec
 from headwater.server.answer import Finished, collect, json_response
 from headwater.server.body import Fields, check_rid
 from headwater.server.openai.protocol.sampling import GenerationRequest
 from headwater.server.openai.render import Header
 from headwater.server.sse import EventStream
 
-__all__ = ["Job", "OpenAIEndpoint"]
+__all__ = ["Job", "OpenAIEndpoint", "check_max_tokens"]
 
 BodyT = TypeVar("BodyT", bound=GenerationRequest)
 
@@ -181,6 +182,46 @@ class OpenAIEndpoint(ABC, Generic[BodyT]):
             text = err.message.replace(ours, theirs) if ours else err.message
             raise type(err)(text, param=theirs) from None
 
+    def chat_request(
+        self,
+        body: BodyT,
+        prompt: ChatPrompt,
+        *,
+        max_tokens_field: str,
+        max_tokens: int | None,
+        logprobs: LogprobSpec | None,
+        prompt_param: str,
+    ) -> GenerateRequest:
+        """The native request of an encoded conversation, whose format may add stop strings.
+
+        Args:
+            body: The request.
+            prompt: Its conversation.
+            max_tokens_field: The field that `max_tokens` came in, for errors.
+            max_tokens: Most tokens of an answer; None for all that fit.
+            logprobs: What the worker reports.
+            prompt_param: The field that the conversation came in, for errors.
+
+        Raises:
+            InvalidRequest: A field is wrong; `param` is OpenAI's name of it.
+        """
+        return GenerateRequest(
+            params=self.params(
+                body,
+                max_tokens_field=max_tokens_field,
+                max_new_tokens=max_tokens,
+                **body.stops_with(prompt.stop),
+            ),
+            input_ids=prompt.ids,
+            rid=body.rid,
+            logprobs=logprobs,
+            stream=bool(body.stream),
+            cache_salt=body.cache_salt or "",
+            prompt_param=prompt_param,
+            max_new_tokens_param=max_tokens_field,
+            is_max_new_tokens_explicit=max_tokens is not None,
+        )
+
     def _model_name(self, body: BodyT) -> str:
         """The name that the answer shows."""
         if body.model is None or body.model == "default":
@@ -188,6 +229,16 @@ class OpenAIEndpoint(ABC, Generic[BodyT]):
         if body.model not in self.client.model_names:
             raise ModelNotFound(f"the model {body.model!r:.200} does not exist here", param="model")
         return body.model
+
+
+def check_max_tokens(value: int | None, param: str) -> None:
+    """A conversation's answer has at least one token.
+
+    Raises:
+        InvalidRequest: It may have none.
+    """
+    if value is not None and value < 1:
+        raise InvalidRequest(f"{param} must be >= 1, got {value}", param=param)
 
 
 def _check_response_format(value: Any) -> None:

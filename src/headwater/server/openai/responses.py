@@ -11,20 +11,20 @@ from fastapi.responses import Response
 from headwater.errors import InvalidRequest, NotSupported
 from headwater.frontend.client import ChatPrompt
 from headwater.frontend.native import raise_for_error
-from headwater.frontend.requests import Answer, GenerateRequest
+from headwater.frontend.requests import Answer
 from headwater.frontend.streams import AnswerStream
 from headwater.messages.tokens import Finish
 from headwater.server.answer import Finished
 from headwater.server.context import BodyDep, ClientDep
 from headwater.server.openai.content_logprobs import content_logprobs, top_logprob_spec
-from headwater.server.openai.endpoint import Job, OpenAIEndpoint
+from headwater.server.openai.endpoint import Job, OpenAIEndpoint, check_max_tokens
 from headwater.server.openai.openapi import describe
 from headwater.server.openai.protocol.responses import (
     ResponseEvent,
     ResponseObject,
     ResponsesRequest,
 )
-from headwater.server.openai.render import visible_logprobs
+from headwater.server.openai.render import usage, visible_logprobs
 from headwater.server.openai.response_items import to_messages
 
 __all__ = ["router"]
@@ -50,24 +50,13 @@ class ResponsesEndpoint(OpenAIEndpoint[ResponsesRequest]):
     async def convert(self, body: ResponsesRequest) -> Job[ResponsesRequest]:
         """Render and encode the items."""
         _check(body)
-        name, max_tokens = "max_output_tokens", body.max_output_tokens
-        prompt = await self._encode(body)
-        params = self.params(
+        request = self.chat_request(
             body,
-            max_tokens_field=name,
-            max_new_tokens=max_tokens,
-            **body.stops_with(prompt.stop),
-        )
-        request = GenerateRequest(
-            params=params,
-            input_ids=prompt.ids,
-            rid=body.rid,
+            await self._encode(body),
+            max_tokens_field="max_output_tokens",
+            max_tokens=body.max_output_tokens,
             logprobs=top_logprob_spec(body.top_logprobs or 0) if _wants_logprobs(body) else None,
-            stream=bool(body.stream),
-            cache_salt=body.cache_salt or "",
             prompt_param="input",
-            max_new_tokens_param=name,
-            is_max_new_tokens_explicit=max_tokens is not None,
         )
         return Job(body, self.header(body), [request], [""])
 
@@ -178,9 +167,10 @@ class _Writer:
 
     def closing(self, answer: Answer) -> list[bytes]:
         """The events after the last text."""
-        part, response = _part(answer), self.response(answer)
-        text = {"text": part["text"], "logprobs": part["logprobs"]}
+        response = self.response(answer)
         item = response["output"][0]
+        part = item["content"][0]
+        text = {"text": part["text"], "logprobs": part["logprobs"]}
         return [
             self._event("response.output_text.done", **self._place, **text),
             self._event("response.content_part.done", **self._place, part=part),
@@ -217,12 +207,14 @@ def _status(finish: Finish | None) -> tuple[str, dict[str, str] | None]:
 
 
 def _usage(answer: Answer) -> dict[str, Any]:
+    """The counts of chat completions under this dialect's names."""
+    counts = usage([answer], 1)
     return {
-        "input_tokens": answer.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": answer.cached_tokens},
-        "output_tokens": answer.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": answer.prompt_tokens + answer.completion_tokens,
+        "input_tokens": counts["prompt_tokens"],
+        "input_tokens_details": counts["prompt_tokens_details"],
+        "output_tokens": counts["completion_tokens"],
+        "output_tokens_details": counts["completion_tokens_details"],
+        "total_tokens": counts["total_tokens"],
     }
 
 
@@ -240,8 +232,7 @@ def _check(body: ResponsesRequest) -> None:
         raise InvalidRequest("a response is one answer: n must be 1", param="n")
     if body.max_tokens is not None:
         raise InvalidRequest("the limit is called max_output_tokens here", param="max_tokens")
-    if body.max_output_tokens is not None and body.max_output_tokens < 1:
-        raise InvalidRequest("max_output_tokens must be >= 1", param="max_output_tokens")
+    check_max_tokens(body.max_output_tokens, "max_output_tokens")
     for i, name in enumerate(body.include or ()):
         if name != _LOGPROBS:
             raise NotSupported(f"{name!r} cannot be included", param=f"include[{i}]")
