@@ -5,16 +5,17 @@ a loop, and several engines do not know of each other.
 """
 
 import asyncio
+import atexit
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
 from headwater.config import Config, config_from_values
-from headwater.errors import HeadwaterError, InvalidRequest
+from headwater.errors import EngineDead, InvalidRequest
 from headwater.frontend.client import Client
 from headwater.frontend.native import native_result, raise_for_error
 from headwater.frontend.requests import Answer, GenerateRequest
@@ -53,6 +54,8 @@ class Engine:
         except BaseException:
             self._close_loop()
             raise
+        # A program that ends without `shutdown` must not leave the engine's files behind.
+        atexit.register(self.shutdown)
 
     def __enter__(self) -> "Engine":
         return self
@@ -103,12 +106,16 @@ class Engine:
         Raises:
             HeadwaterError: The request is wrong, or its answer failed.
         """
-        logprobs = None
-        if return_logprob:
-            ids = list(token_ids_logprob or ())
-            logprobs = LogprobSpec(logprob_start_len, top_logprobs_num, ids, with_text=True)
         requests, is_list = self._requests(
-            prompt, sampling_params, input_ids, messages, logprobs, stream
+            prompt,
+            sampling_params,
+            input_ids=input_ids,
+            messages=messages,
+            return_logprob=return_logprob,
+            logprob_start_len=logprob_start_len,
+            top_logprobs_num=top_logprobs_num,
+            token_ids_logprob=token_ids_logprob,
+            stream=stream,
         )
         if stream:
             return self._stream(requests, is_list)
@@ -125,15 +132,21 @@ class Engine:
     ) -> Any:
         """`generate` for a program with an event loop: awaited, and an async iterator to stream.
 
+        A task that is cancelled while it waits aborts its request.
+
         Args:
             prompt: See `generate`.
             sampling_params: See `generate`.
             stream: Return an async iterator of results so far.
             options: See `generate`.
         """
+        requests, is_list = await asyncio.to_thread(
+            self._requests, prompt, sampling_params, stream=stream, **options
+        )
         if stream:
-            return self._async_stream(prompt, sampling_params, options)
-        return await asyncio.to_thread(self.generate, prompt, sampling_params, **options)
+            return self._async_stream(requests, is_list)
+        results = await asyncio.wrap_future(self._start(self._collect(requests)))
+        return results if is_list else results[0]
 
     def flush_cache(self) -> bool:
         """Empty the prefix cache; False while requests run."""
@@ -147,20 +160,33 @@ class Engine:
         """End the engine's processes; safe to call twice."""
         if not self._is_open:
             return
+        atexit.unregister(self.shutdown)
+        stop = self._start(self._client.stop())
         self._is_open = False
         try:
-            self._wait(self._client.stop())
+            stop.result()
         finally:
             self._close_loop()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the engine's loop and wait for it here."""
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._start(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Start a coroutine in the engine's loop.
+
+        Raises:
+            EngineDead: The engine has been shut down.
+        """
+        if not self._is_open:
+            work.close()
+            raise EngineDead("the engine has been shut down")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _close_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -171,11 +197,14 @@ class Engine:
         self,
         prompt: str | Sequence[str] | None,
         sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
-        input_ids: Any,
-        messages: Sequence[Mapping[str, Any]] | None,
-        logprobs: LogprobSpec | None,
-        stream: bool,
+        *,
+        input_ids: Any = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        stream: bool = False,
+        **logprob_options: Any,
     ) -> tuple[list[GenerateRequest], bool]:
+        """The native requests of `generate`, and whether its answer is a list."""
+        logprobs = _logprob_spec(**logprob_options)
         given = [value for value in (prompt, input_ids, messages) if value is not None]
         if len(given) != 1:
             raise InvalidRequest("give exactly one of prompt, input_ids, messages", param="prompt")
@@ -243,34 +272,58 @@ class Engine:
         finally:
             await stream.aclose()
 
+    async def _pump(
+        self, requests: list[GenerateRequest], is_list: bool, put: Callable[[Any], object]
+    ) -> None:
+        """In the engine's loop: hand over the results, an error if there is one, and the end."""
+        try:
+            async for _, result in self._results(requests, with_index=is_list):
+                put(result)
+        except Exception as error:  # whoever waits for results must see why none come
+            put(error)
+        finally:
+            put(_END)
+
     def _stream(self, requests: list[GenerateRequest], is_list: bool) -> Iterator[Result]:
         """Results from the engine's loop, handed over through a queue."""
         queue: SimpleQueue[Any] = SimpleQueue()
-
-        async def pump() -> None:
-            try:
-                async for _, result in self._results(requests, with_index=is_list):
-                    queue.put(result)
-            except HeadwaterError as error:
-                queue.put(error)
-            finally:
-                queue.put(_END)
-
-        future = asyncio.run_coroutine_threadsafe(pump(), self._loop)
+        future = self._start(self._pump(requests, is_list, queue.put))
         try:
             while (item := queue.get()) is not _END:
-                if isinstance(item, HeadwaterError):
+                if isinstance(item, Exception):
                     raise item
                 yield item
         finally:
             future.cancel()
 
     async def _async_stream(
-        self, prompt: Any, sampling_params: Any, options: Mapping[str, Any]
+        self, requests: list[GenerateRequest], is_list: bool
     ) -> AsyncIterator[Result]:
-        results = self.generate(prompt, sampling_params, stream=True, **options)
+        """The same in the caller's loop."""
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def put(item: Any) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, item)
+
+        future = self._start(self._pump(requests, is_list, put))
         try:
-            while (item := await asyncio.to_thread(next, results, None)) is not None:
+            while (item := await queue.get()) is not _END:
+                if isinstance(item, Exception):
+                    raise item
                 yield item
         finally:
-            results.close()
+            future.cancel()
+
+
+def _logprob_spec(
+    *,
+    return_logprob: bool = False,
+    logprob_start_len: int = -1,
+    top_logprobs_num: int = 0,
+    token_ids_logprob: Sequence[int] | None = None,
+) -> LogprobSpec | None:
+    if not return_logprob:
+        return None
+    ids = list(token_ids_logprob or ())
+    return LogprobSpec(logprob_start_len, top_logprobs_num, ids, with_text=True)

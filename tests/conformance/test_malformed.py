@@ -1,5 +1,8 @@
 """Bad input: every malformed request gets a 4xx that names the parameter, and the server lives."""
 
+import json
+import socket
+import time
 from typing import Any
 
 import httpx
@@ -302,3 +305,57 @@ def test_the_server_answers_the_next_request(scripted: Scripted) -> None:
     body = {"input_ids": scripted.tokens.script("done")}
     answer = httpx.post(f"{scripted.url}/generate", json=body, timeout=60).json()
     assert answer["text"] == "done"
+
+
+def test_more_alternatives_than_the_bound_are_refused(scripted: Scripted) -> None:
+    """They are kept for each position: a long list of ids would take all of the worker's memory."""
+    body = {"text": "a", "return_logprob": True, "token_ids_logprob": [1] * 1025}
+    answer = httpx.post(scripted.url + GENERATE, json=body, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "token_ids_logprob"
+
+
+@pytest.mark.parametrize(
+    ("route", "fields"),
+    [
+        (CHAT, {"messages": MESSAGES, "chat_template_kwargs": {"a": None}}),
+        (RESPONSES, {"input": "a", "metadata": {"a": None}}),
+    ],
+)
+def test_deep_nesting_is_refused(scripted: Scripted, route: str, fields: dict[str, Any]) -> None:
+    """Neither walking nor answering such values may end in Python's recursion limit."""
+    body = json.dumps(fields).replace("null", "[" * 900 + "]" * 900)
+    headers = {"content-type": "application/json"}
+    answer = httpx.post(scripted.url + route, content=body, headers=headers, timeout=60)
+    assert answer.status_code == 400
+    assert "nested deeper" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/tokenize", {"prompt": "ab " * 300_000}),
+        ("/tokenize", {"messages": [{"role": "user", "content": "ab " * 300_000}]}),
+        (CHAT, {"messages": [{"role": "user", "content": "ab " * 300_000}]}),
+    ],
+)
+def test_what_cannot_fit_is_not_tokenized(
+    scripted: Scripted, path: str, body: dict[str, Any]
+) -> None:
+    """Its length tells already, before time is spent on it."""
+    answer = httpx.post(scripted.url + path, json=body, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert "characters" in answer.json()["error"]["message"]
+
+
+def test_a_body_that_ends_early_is_no_fault_of_the_server(scripted: Scripted) -> None:
+    """A client that leaves while it sends is not logged as a failure."""
+    host, port = scripted.url.removeprefix("http://").split(":")
+    before = len(scripted.server.lines)
+    with socket.create_connection((host, int(port))) as client:
+        head = b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+        client.sendall(head)
+        time.sleep(0.2)
+    time.sleep(0.3)
+    assert not [line for line in scripted.server.lines[before:] if "ERROR" in line]

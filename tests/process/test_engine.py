@@ -1,12 +1,18 @@
 """The offline engine: the same parts without HTTP."""
 
 import asyncio
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater import Engine
-from headwater.errors import ConfigError, ContextLengthExceeded, InvalidRequest
+from headwater.errors import ConfigError, ContextLengthExceeded, EngineDead, InvalidRequest
 from tests.process.conftest import Model
 
 
@@ -119,3 +125,76 @@ def test_unknown_settings_are_refused() -> None:
     """A setting is a flag's name."""
     with pytest.raises(ConfigError, match="modle"):
         Engine(modle="x")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_cancelled_task_ends_its_request(engine: Engine, stream: bool) -> None:
+    """The task ends as cancelled, and nothing goes on for it."""
+
+    async def consume() -> None:
+        params = {"max_new_tokens": 4000, "ignore_eos": True}
+        results = await engine.async_generate("x", params, stream=stream)
+        async for _ in results:
+            pass
+
+    task = asyncio.create_task(consume())
+    while engine.state()["num_running"] == 0:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    deadline = time.monotonic() + 10
+    while engine.state()["num_running"]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("logprob_start_len", "x"),
+        ("logprob_start_len", -2),
+        ("top_logprobs_num", 1.5),
+        ("top_logprobs_num", 1025),
+        ("token_ids_logprob", ["x"]),
+    ],
+)
+def test_wrong_logprob_options_do_not_reach_the_worker(
+    engine: Engine, name: str, value: Any
+) -> None:
+    """A message of wrong types would end it."""
+    with pytest.raises(InvalidRequest) as info:
+        engine.generate("x", return_logprob=True, **{name: value})
+    assert info.value.param == name
+    assert engine.generate("xy", {"max_new_tokens": 2})["text"] == "xy"
+
+
+def test_half_a_surrogate_pair_in_a_stop_is_refused(engine: Engine) -> None:
+    """No message can carry it; the request must not stay open."""
+    with pytest.raises(InvalidRequest):
+        engine.generate("x", {"stop": "\ud800"})
+    assert engine.client.num_live == 0
+
+
+def test_use_after_shutdown_says_so(scripted_model: Model) -> None:
+    """And does not wait for a loop that has ended."""
+    engine = make(scripted_model)
+    engine.shutdown()
+    engine.shutdown()
+    for call in (engine.state, engine.flush_cache, lambda: engine.generate("x")):
+        with pytest.raises(EngineDead):
+            call()
+    with pytest.raises(EngineDead):
+        list(engine.generate("x", stream=True))
+
+
+def test_a_program_that_does_not_shut_down_leaves_no_files(
+    scripted_model: Model, tmp_path: Path
+) -> None:
+    """The end of the program ends the engine."""
+    make_engine = "import sys; from headwater import Engine; engine = Engine(model=sys.argv[1], "
+    program = make_engine + "allow_scripted_model=True)"
+    command = [sys.executable, "-c", program, str(scripted_model.path)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run(command, env=environment, check=True, timeout=60)
+    assert not list(tmp_path.iterdir())

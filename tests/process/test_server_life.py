@@ -1,10 +1,12 @@
 """How a server starts and ends: signals, killed children, a killed parent, wrong settings."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -93,10 +95,13 @@ def test_a_crash_inside_a_stream_is_an_error_event(scripted_model: Model) -> Non
         assert server.process.wait(30) == 1
 
 
-def test_children_end_when_the_parent_is_killed(scripted_model: Model) -> None:
-    """Without their parent they exit by themselves, also in the middle of an answer."""
+def test_children_end_when_the_parent_is_killed(scripted_model: Model, tmp_path: Path) -> None:
+    """Without their parent they exit by themselves, and leave no files behind."""
     command = [sys.executable, "-m", "headwater", "serve", "--model", str(scripted_model.path)]
-    with subprocess.Popen([*command, *FLAGS, "--port", "0"], stderr=subprocess.PIPE) as process:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [*command, *FLAGS, "--port", "0"], stderr=subprocess.PIPE, env=environment
+    ) as process:
         assert process.stderr is not None
         while b"ready at" not in process.stderr.readline():
             assert process.poll() is None
@@ -105,6 +110,7 @@ def test_children_end_when_the_parent_is_killed(scripted_model: Model) -> None:
         process.kill()
         _, alive = psutil.wait_procs(children, timeout=20)
         assert not alive
+    assert not list(tmp_path.iterdir())
 
 
 def run_cli(*words: str) -> "subprocess.CompletedProcess[str]":

@@ -237,7 +237,16 @@ class Client:
             tools=tools,
             documents=documents,
             template=template,
+            check_text=lambda text: self._intake.check_chars(text, "messages"),
         )
+
+    def check_text(self, text: str, param: str) -> None:
+        """Refuse a text that cannot fit the context, before time is spent on its tokens.
+
+        Raises:
+            ContextLengthExceeded: It cannot; `param` is where it came in.
+        """
+        self._intake.check_chars(text, param)
 
     def encode_infill(self, prefix: str | Sequence[int], suffix: str) -> list[int]:
         """Prompt ids for an answer that belongs between prefix and suffix.

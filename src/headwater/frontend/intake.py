@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.errors import ContextLengthExceeded, InvalidRequest
 from headwater.frontend.requests import GenerateRequest
-from headwater.messages.requests import Generate
+from headwater.messages.requests import MAX_LOGPROBS, Generate, LogprobSpec
 from headwater.text.tokenizer import Tokenizer
 
 __all__ = ["Intake", "Prepared", "seed_source"]
@@ -122,7 +122,7 @@ class Intake:
         if (request.text is None) == (request.input_ids is None):
             raise InvalidRequest("give exactly one of text and input_ids", param=param)
         if request.logprobs is not None:
-            self._check_ids(request.logprobs.token_ids, "token_ids_logprob")
+            self._check_logprobs(request.logprobs)
         if request.input_ids is not None:
             ids = request.input_ids
             self._check_ids(ids, param)
@@ -132,12 +132,46 @@ class Intake:
             raise InvalidRequest("the prompt has no tokens; at least one is needed", param=param)
         return ids
 
+    def _check_logprobs(self, spec: LogprobSpec) -> None:
+        """Bound what is reported at each position: it is kept for every one of the prompt."""
+        for param, low, value in (
+            ("logprob_start_len", -1, spec.start_len),
+            ("top_logprobs_num", 0, spec.top_num),
+        ):
+            if not isinstance(value, int) or value < low:
+                text = f"{param} must be an integer >= {low}, got {value!r}"
+                raise InvalidRequest(text, param=param)
+        for param, count in (
+            ("top_logprobs_num", spec.top_num),
+            ("token_ids_logprob", len(spec.token_ids)),
+        ):
+            if count > MAX_LOGPROBS:
+                raise InvalidRequest(
+                    f"{param} may ask for {MAX_LOGPROBS} tokens at each position, got {count}",
+                    param=param,
+                )
+        self._check_ids(spec.token_ids, "token_ids_logprob")
+
     def _check_ids(self, ids: Sequence[int], param: str) -> None:
         for token_id in ids:
-            if not 0 <= token_id < self._vocab_size:
+            if not isinstance(token_id, int) or not 0 <= token_id < self._vocab_size:
                 raise InvalidRequest(
-                    f"token ids must lie in [0, {self._vocab_size}), got {token_id}", param=param
+                    f"token ids must lie in [0, {self._vocab_size}), got {token_id!r}", param=param
                 )
+
+    def check_chars(self, text: str, param: str) -> None:
+        """Refuse a text that need not be tokenized to know that it is too long.
+
+        Raises:
+            ContextLengthExceeded: It is; `param` is where it came in.
+        """
+        # A token is at least one character of most texts, and never more than 64 of any.
+        if len(text) > 64 * self._context_length + _LONG_TEXT:
+            raise ContextLengthExceeded(
+                f"the prompt has {len(text)} characters, which cannot fit the context of "
+                f"{self._context_length} tokens",
+                param=param,
+            )
 
     async def _encode(self, request: GenerateRequest) -> list[int]:
         text = request.text or ""
@@ -148,13 +182,7 @@ class Intake:
                 "the text holds half of a surrogate pair, which is no character",
                 param=request.prompt_param,
             ) from None
-        # A token is at least one character of most texts, and never more than 64 of any.
-        if len(text) > 64 * self._context_length + _LONG_TEXT:
-            raise ContextLengthExceeded(
-                f"the prompt has {len(text)} characters, which cannot fit the context of "
-                f"{self._context_length} tokens",
-                param=request.prompt_param,
-            )
+        self.check_chars(text, request.prompt_param)
         if len(text) <= _LONG_TEXT:
             return self._tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
         return await asyncio.to_thread(

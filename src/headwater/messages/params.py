@@ -191,6 +191,10 @@ def _check_lists(p: SamplingParams, vocab_size: int | None, param: str) -> None:
     ):
         count = len(getattr(p, key))
         _require(count <= limit, key, f"at most {limit} entries long", count, param)
+    for key in ("stop", "stop_regex"):
+        for text in getattr(p, key):
+            rule = "text without half of a surrogate pair"
+            _require(_is_unicode(text), key, rule, text[:40], param)
     for text in p.stop:
         rule = f"non-empty strings of at most {MAX_STOP_LEN} characters"
         _require(0 < len(text) <= MAX_STOP_LEN, "stop", rule, text[:40], param)
@@ -205,3 +209,12 @@ def _check_lists(p: SamplingParams, vocab_size: int | None, param: str) -> None:
         for key in ("stop_token_ids", "logit_bias"):
             for token_id in getattr(p, key):
                 _require(0 <= token_id < vocab_size, key, rule, token_id, param)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a message can carry the text."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -9,6 +9,7 @@ import msgspec
 from headwater.messages.params import SamplingParams
 
 __all__ = [
+    "MAX_LOGPROBS",
     "Abort",
     "CheckIntegrity",
     "FlushCache",
@@ -18,6 +19,8 @@ __all__ = [
     "Stop",
     "ToWorker",
 ]
+
+MAX_LOGPROBS = 1024  # tokens that are reported at each position, of either kind
 
 
 class LogprobSpec(msgspec.Struct, frozen=True, array_like=True):

@@ -7,11 +7,15 @@ from typing import Any
 
 import orjson
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from headwater.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+from headwater.server.disconnect import ClientGone
 
 __all__ = ["Fields", "check_ids", "check_integer", "check_rid", "read_fields"]
 
+# What is nested deeper cannot be walked, or written in an answer, without a limit of Python's.
+_MAX_DEPTH = 64
 _RID = re.compile(r"[!-~]{1,256}")
 
 
@@ -21,23 +25,48 @@ async def read_fields(request: Request, *, max_bytes: int) -> "Fields":
     Raises:
         UnsupportedMediaType: The content type is another than JSON.
         PayloadTooLarge: The body has more than `max_bytes`; it is not read to its end.
-        InvalidRequest: It is not a JSON object.
+        InvalidRequest: It is not a JSON object, or nested too deep.
+        ClientGone: The client left before the body's end.
     """
     kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise UnsupportedMediaType(f"the body must be application/json, not {kind}")
-    data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > max_bytes:
-            raise PayloadTooLarge(f"the body is larger than {max_bytes} bytes")
+    data = await _read(request, max_bytes)
     try:
-        value = orjson.loads(bytes(data) or b"null")
+        value = orjson.loads(data or b"null")
     except orjson.JSONDecodeError as err:
         raise InvalidRequest(f"the body is not valid JSON: {err}") from None
     if not isinstance(value, dict):
         raise InvalidRequest("the body must be a JSON object")
+    if data.count(b"{") + data.count(b"[") > _MAX_DEPTH:
+        _check_depth(value)
     return Fields(value)
+
+
+async def _read(request: Request, max_bytes: int) -> bytes:
+    data = bytearray()
+    try:
+        async for piece in request.stream():
+            data += piece
+            if len(data) > max_bytes:
+                raise PayloadTooLarge(f"the body is larger than {max_bytes} bytes")
+    except ClientDisconnect:
+        raise ClientGone from None
+    return bytes(data)
+
+
+def _check_depth(value: dict[str, Any]) -> None:
+    level: list[Any] = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise InvalidRequest(f"the body is nested deeper than {_MAX_DEPTH} levels")
 
 
 class Fields:

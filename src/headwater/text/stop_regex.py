@@ -6,6 +6,7 @@ is held back while a pattern may still be completed from it, but never more than
 characters: a match that begins further back is given up.
 """
 
+import time
 from collections.abc import Sequence
 
 import regex
@@ -17,6 +18,9 @@ __all__ = ["MAX_HELD_LEN", "RegexStopMatcher", "check_stop_regex"]
 MAX_HELD_LEN = 2048
 _CONTEXT_LEN = 64  # characters before the held text that a look-behind may see
 _TIMEOUT_S = 0.25
+# Of a whole answer: other answers wait while a pattern is searched for.
+_BUDGET_S = 0.5
+_BUDGET_PER_CHAR_S = 0.001
 
 
 def check_stop_regex(pattern: str, *, param: str = "sampling_params.stop_regex") -> None:
@@ -50,6 +54,7 @@ class RegexStopMatcher:
         self._keep = keep
         self._context = ""
         self._held = ""
+        self._left_s = _BUDGET_S
         self.matched: str | None = None
 
     def feed(self, piece: str, *, armed: bool = True) -> str:
@@ -60,14 +65,18 @@ class RegexStopMatcher:
             armed: False: a pattern that is completed in this piece does not end the answer.
 
         Raises:
-            TimeoutError: A pattern took too long.
+            TimeoutError: A pattern took too long, or all of them together.
         """
         out = []
         for char in piece:
             if self.matched is not None:
                 break
             self._held += char
+            started_at = time.perf_counter()
             out.append(self._step(armed))
+            self._left_s += _BUDGET_PER_CHAR_S - (time.perf_counter() - started_at)
+            if self._left_s < 0:
+                raise TimeoutError("the stop patterns take too long")
         return "".join(out)
 
     def flush(self) -> str:

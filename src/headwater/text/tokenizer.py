@@ -21,6 +21,7 @@ from headwater.text.piece_table import PieceTable, byte_of
 __all__ = ["Tokenizer", "load_tokenizer"]
 
 _MAX_ID = (1 << 32) - 1  # the library's ids are 32 bits wide
+_LONG_TEXT = 1024  # characters; handing a shorter text to another thread costs more than it gives
 
 log = logging.getLogger("headwater.text")
 
@@ -104,13 +105,11 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Text to ids; the text of special tokens becomes their ids."""
-        ids: list[int] = self.raw.encode(text, add_special_tokens=add_special_tokens).ids
-        return ids
+        return _encode(self.raw, text, add_special_tokens)
 
     def encode_plain(self, text: str) -> list[int]:
         """Text to ids, where the text of special tokens is text like any other."""
-        ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
-        return ids
+        return _encode(self._plain, text, False)
 
     def split_special(self, text: str) -> list[tuple[str, int | None]]:
         """Cut a text at its special tokens: pieces with the token's id, or None for plain text."""
@@ -205,3 +204,17 @@ class Tokenizer:
                 log.warning("the decoder is not what it seems; streams take the slower way")
                 return None
         return automaton
+
+
+def _encode(raw: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
+    """Ids of a text.
+
+    The library lets other threads of Python run while it encodes a batch, not while it encodes a
+    single text: a long one would stop every stream of the server.
+    """
+    if len(text) < _LONG_TEXT:
+        encoding = raw.encode(text, add_special_tokens=add_special_tokens)
+    else:
+        encoding = raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
+    ids: list[int] = encoding.ids
+    return ids

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -40,6 +41,8 @@ def main() -> int:
     except Exception:
         log.exception("the worker failed")
         return 1
+    # The parent removes it as well, unless it was killed.
+    shutil.rmtree(socket_dir, ignore_errors=True)
     return 0
 
 

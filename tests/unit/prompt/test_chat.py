@@ -8,6 +8,7 @@ import transformers
 
 from headwater.errors import InvalidRequest, ModelLoadError, NotSupported
 from headwater.prompt.chat import ChatTemplate, encode_chat, guard_messages, normalize_messages
+from headwater.prompt.chat import template as template_module
 from headwater.text import Tokenizer
 from tests.kit.scripted import byte_level_tokenizer
 
@@ -208,3 +209,11 @@ def test_images_are_not_supported_yet() -> None:
     with pytest.raises(NotSupported) as caught:
         normalize_messages([{"role": "user", "content": [part]}])
     assert caught.value.param == "messages[0].content[0]"
+
+
+def test_a_template_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread is free again; a request may bring a template."""
+    monkeypatch.setattr(template_module, "_RENDER_TIMEOUT_S", 0.1)
+    loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    with pytest.raises(InvalidRequest, match="takes too long"):
+        ChatTemplate(loop, special_tokens={}).render([{"role": "user", "content": "x"}])

@@ -62,3 +62,10 @@ def test_unusable_patterns_are_refused(pattern: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_stop_regex(pattern)
     assert caught.value.param == "sampling_params.stop_regex"
+
+
+def test_patterns_that_are_slow_at_every_character_are_given_up() -> None:
+    """Each search is within its bound, but other answers wait for all of them."""
+    matcher = RegexStopMatcher(["(?:abcdefghij){e<=9}zz"] * 4)
+    with pytest.raises(TimeoutError):
+        matcher.feed("a" * 300)

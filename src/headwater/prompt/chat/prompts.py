@@ -5,7 +5,7 @@ It knows no HTTP; which request asks for what is for its caller.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,7 @@ class ChatPrompts:
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
         template: str | None = None,
+        check_text: Callable[[str], None] | None = None,
     ) -> ChatPrompt:
         """Ids and stop strings of a conversation.
 
@@ -92,6 +93,7 @@ class ChatPrompts:
             tools: Functions that the model may call.
             documents: Texts that the answer may use.
             template: Jinja source that the request brings.
+            check_text: Called with the rendered text before it is encoded; may refuse it.
 
         Raises:
             InvalidRequest: A message is wrong, or the format refuses it.
@@ -112,6 +114,8 @@ class ChatPrompts:
             variables=guard_values(variables, special),
         )
         _check_characters(rendered.text)
+        if check_text is not None:
+            check_text(rendered.text)
         ids = encode_chat(self._tokenizer, rendered.text, self._pieces)
         if rendered.needs_bos:
             ids = [*self._tokenizer.leading_ids, *ids]

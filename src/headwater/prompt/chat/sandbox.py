@@ -1,21 +1,62 @@
 """jinja2's sandbox as transformers' `apply_chat_template` sets it up; it knows no messages."""
 
 import json
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
 import jinja2
+import jinja2.compiler
 import jinja2.exceptions
 import jinja2.ext
 import jinja2.sandbox
 import jinja2.utils
 
-__all__ = ["TemplateRefusal", "make_environment"]
+__all__ = ["TemplateRefusal", "make_environment", "time_limit"]
+
+_end: ContextVar[float] = ContextVar("end", default=math.inf)
 
 
 class TemplateRefusal(Exception):
     """The template called `raise_exception`."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Let templates that this thread renders compute for so long, and refuse them then."""
+    token = _end.set(time.thread_time() + seconds)
+    try:
+        yield
+    finally:
+        _end.reset(token)
+
+
+class _TimedCode(jinja2.compiler.CodeGenerator):
+    """Code that looks at the clock at the head of every body, so that no loop runs for ever."""
+
+    def blockvisit(self, nodes: Iterable[jinja2.nodes.Node], frame: jinja2.compiler.Frame) -> None:
+        """Write a body."""
+        self.writeline("environment.check_time()")
+        super().blockvisit(nodes, frame)
+
+
+class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """The sandbox, bounded in time."""
+
+    code_generator_class = _TimedCode
+
+    def check_time(self) -> None:
+        """Called by templates.
+
+        Raises:
+            TemplateRefusal: The time is over.
+        """
+        if time.thread_time() > _end.get():
+            raise TemplateRefusal("it takes too long")
 
 
 class _GenerationBlock(jinja2.ext.Extension):
@@ -87,7 +128,7 @@ def _strftime_now(form: str) -> str:
 
 def make_environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
     """A fresh environment for one template."""
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    environment = _Environment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.loopcontrols", _GenerationBlock],

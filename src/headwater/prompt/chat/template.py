@@ -12,7 +12,7 @@ import jinja2
 from headwater.errors import InvalidRequest, ModelLoadError
 from headwater.prompt.chat.content_format import detect_content_format
 from headwater.prompt.chat.format import ContentFormat, RenderedChat
-from headwater.prompt.chat.sandbox import TemplateRefusal, make_environment
+from headwater.prompt.chat.sandbox import TemplateRefusal, make_environment, time_limit
 
 __all__ = ["ChatTemplate"]
 
@@ -26,6 +26,7 @@ _RENDER_ERRORS = (
     TypeError,
     ValueError,
 )
+_RENDER_TIMEOUT_S = 2.0  # far more than a conversation that fills a context needs
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 # Ends a final message that is to be continued. Not a character, so no text holds it; the space
 # tells whether the template trims contents.
@@ -105,7 +106,8 @@ class ChatTemplate:
 
     def _render(self, names: Mapping[str, Any]) -> str:
         try:
-            return self._template.render(names)
+            with time_limit(_RENDER_TIMEOUT_S):
+                return self._template.render(names)
         except TemplateRefusal as err:
             raise InvalidRequest(f"the chat template: {err}", param="messages") from None
         # A template is a program; what it cannot do with these messages shows in many types.

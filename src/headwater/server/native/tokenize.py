@@ -24,7 +24,7 @@ async def tokenize(body: BodyDep, client: ClientDep) -> Response:
     """Ids of a `prompt` (or `text`), or of `messages` through the chat template."""
     messages = body.get("messages")
     if messages is not None:
-        ids = client.encode_chat(messages).ids
+        ids = (await asyncio.to_thread(client.encode_chat, messages)).ids
     else:
         text = body.text("prompt", body.text("text"))
         if text is None:
@@ -60,6 +60,7 @@ async def _encode(client: Client, text: str, add_special_tokens: bool) -> list[i
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidRequest("prompt holds half of a surrogate pair", param="prompt") from None
+    client.check_text(text, "prompt")
     return await asyncio.to_thread(
         client.tokenizer.encode, text, add_special_tokens=add_special_tokens
     )

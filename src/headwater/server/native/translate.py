@@ -7,13 +7,12 @@ from typing import Any, TypeVar
 from headwater.errors import InvalidRequest, NotSupported
 from headwater.frontend.client import Client
 from headwater.frontend.requests import GenerateRequest
-from headwater.messages.requests import LogprobSpec
+from headwater.messages.requests import MAX_LOGPROBS, LogprobSpec
 from headwater.server.body import Fields, check_ids, check_integer, check_rid
 
 __all__ = ["MAX_BATCH", "NativeRequest", "translate"]
 
 MAX_BATCH = 1024
-MAX_TOP_LOGPROBS = 1024
 
 # Known to SGLang's clients, and not to be ignored silently when set.
 _NOT_SUPPORTED = (
@@ -177,7 +176,7 @@ def _logprob_specs(body: Fields, count: int, is_batch: bool) -> list[LogprobSpec
         return [check(item, f"{name}[{i}]") for i, item in enumerate(value)]
 
     def top(value: Any, param: str) -> int:
-        return check_integer(value, param, high=MAX_TOP_LOGPROBS)
+        return check_integer(value, param, high=MAX_LOGPROBS)
 
     def start(value: Any, param: str) -> int:
         return check_integer(value, param, low=-1)
