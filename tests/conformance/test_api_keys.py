@@ -1,5 +1,8 @@
 """A server that asks for a key."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +80,30 @@ def test_health_is_open_and_keys_are_not_shown(closed: Server) -> None:
     assert "first-key" not in info
     assert "third-key" not in info
     assert not any("-key" in line for line in closed.lines)
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1"])
+def test_the_terminal_chat_sends_its_key(closed: Server, end: str) -> None:
+    """From the variable that the server reads as well; with the address in either form."""
+    done = _chat(closed.url + end, {"HEADWATER_API_KEY": "second-key,third-key"})
+    assert done.stderr == ""
+    assert done.stdout.strip()
+
+
+def test_the_terminal_chat_says_why_it_got_no_answer(closed: Server) -> None:
+    """The error's own words, not its JSON."""
+    done = _chat(closed.url, {"HEADWATER_API_KEY": ""})
+    assert "401: a valid API key is needed" in done.stderr
+    assert "{" not in done.stderr
+
+
+def _chat(url: str, environ: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "headwater", "chat", "--url", url, "--max-new-tokens", "4"],
+        input="Hi",
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

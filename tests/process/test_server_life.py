@@ -127,6 +127,7 @@ def run_cli(*words: str) -> "subprocess.CompletedProcess[str]":
         (["--schedule-policy", "random"], "lpm"),
         (["--model", "/no/such/dir"], "no such file"),
         (["--page-size", "0"], "--page-size"),
+        (["--allow-scripted-model", "--chat-template", "no-such"], "registered conversation"),
     ],
 )
 def test_wrong_settings_are_one_clear_line(
@@ -136,6 +137,7 @@ def test_wrong_settings_are_one_clear_line(
     done = run_cli("serve", "--port", "0", "--model", str(scripted_model.path), *words)
     assert done.returncode == 2
     assert hint in done.stderr
+    assert "WARNING" not in done.stderr
     assert "Traceback" not in done.stderr
 
 

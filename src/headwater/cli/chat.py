@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -24,7 +25,11 @@ _HELP = "/exit ends, /clear forgets the conversation; ^C stops an answer"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Where the model is, sampling, and the model's settings."""
-    parser.add_argument("--url", help="talk to a server instead of loading a model here")
+    parser.add_argument(
+        "--url",
+        help="talk to a server instead of loading a model here; its key is the first of "
+        "HEADWATER_API_KEY",
+    )
     parser.add_argument("--system", help="a system message to begin with")
     add_sampling_options(parser)
     add_config_options(parser, groups=("model", "scheduler", "logging"))
@@ -102,19 +107,33 @@ def _from_server(url: str, messages: Messages, values: dict[str, Any]) -> Iterat
     names = {"max_new_tokens": "max_tokens", "sampling_seed": "seed"}
     body = {names.get(name, name): value for name, value in values.items()}
     body |= {"messages": messages, "stream": True}
+    # Clients of OpenAI's API are given the address with /v1: both forms are taken.
+    base = url.rstrip("/").removesuffix("/v1")
+    key = os.environ.get("HEADWATER_API_KEY", "").split(",")[0].strip()
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         with (
-            httpx.Client(timeout=None) as client,
-            client.stream("POST", f"{url.rstrip('/')}/v1/chat/completions", json=body) as response,
+            httpx.Client(timeout=None, headers=headers) as client,
+            client.stream("POST", f"{base}/v1/chat/completions", json=body) as response,
         ):
             if response.status_code != 200:
                 response.read()
-                raise InternalError(f"the server answers {response.status_code}: {response.text}")
+                raise InternalError(
+                    f"the server answers {response.status_code}: {_reason(response)}"
+                )
             for line in response.iter_lines():
                 if line.startswith("data: {"):
                     yield _text_of(json.loads(line[6:]))
     except httpx.HTTPError as err:
         raise InternalError(f"cannot talk to {url}: {err}") from None
+
+
+def _reason(response: httpx.Response) -> str:
+    """What the error object says, or the whole body of a server that speaks otherwise."""
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return response.text
 
 
 def _text_of(chunk: dict[str, Any]) -> str:

@@ -118,8 +118,9 @@ class Client:
             raise
         try:
             client._reader = asyncio.create_task(client._read())
-            client._supervisor.start()
+            # Before the model loads: a wrong template should not wait for it.
             client.chat = await asyncio.to_thread(_load_chat, resolved, info, client.tokenizer)
+            client._supervisor.start()
             client.card = await client._supervisor.wait_ready()
         except BaseException:
             await client._close()

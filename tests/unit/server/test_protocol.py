@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from headwater.errors import InvalidRequest
 from headwater.server.openai.openapi import describe
 from headwater.server.openai.protocol.chat import ChatCompletion, ChatRequest
 from headwater.server.openai.protocol.completions import CompletionRequest
+from headwater.server.routes import load_routers
 
 MESSAGES = [{"role": "user", "content": "q"}]
 
@@ -57,6 +59,18 @@ def test_sampling_fields_have_native_names() -> None:
         "no_stop_trim": True,
         "logit_bias": {"5": 1},
     }
+
+
+def test_every_operation_has_a_name_of_its_own() -> None:
+    """Programs are generated from /openapi.json; and showing /docs must not warn in the log."""
+    app = FastAPI()
+    for router in load_routers():
+        app.include_router(router)
+    paths = app.openapi()["paths"]  # a warning is an error in tests
+    names = [operation["operationId"] for path in paths.values() for operation in path.values()]
+    assert len(set(names)) == len(names)
+    assert set(paths["/generate"]) == {"post", "put"}
+    assert set(paths["/flush_cache"]) == {"get", "post"}
 
 
 def test_every_field_is_described() -> None:

@@ -12,7 +12,8 @@ __all__ = ["router"]
 router = APIRouter(tags=["control"])
 
 
-@router.api_route("/flush_cache", methods=["GET", "POST"])
+@router.post("/flush_cache")
+@router.get("/flush_cache")
 async def flush_cache(client: ClientDep) -> Response:
     """Empty the prefix cache; 409 while requests run or wait."""
     reply = await client.flush_cache()

@@ -29,7 +29,8 @@ _EXAMPLE = json_body(
 )
 
 
-@router.api_route("/generate", methods=["POST", "PUT"], openapi_extra=_EXAMPLE)
+@router.put("/generate", openapi_extra=_EXAMPLE)
+@router.post("/generate", openapi_extra=_EXAMPLE)
 async def generate(request: Request, body: BodyDep, client: ClientDep) -> Response:
     """Answer one prompt or a batch, streamed or not."""
     started_at = time.monotonic()
