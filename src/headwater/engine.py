@@ -208,15 +208,11 @@ class Engine:
         given = [value for value in (prompt, input_ids, messages) if value is not None]
         if len(given) != 1:
             raise InvalidRequest("give exactly one of prompt, input_ids, messages", param="prompt")
+        param = "prompt" if prompt is not None else "input_ids"
         if messages is not None:
-            input_ids = self._client.encode_chat(list(messages)).ids
-        texts: Sequence[str | list[int]]
-        if prompt is not None:
-            is_list = not isinstance(prompt, str)
-            texts = [prompt] if isinstance(prompt, str) else list(prompt)
-        else:
-            is_list = bool(input_ids) and not isinstance(input_ids[0], int)
-            texts = [list(ids) for ids in input_ids] if is_list else [list(input_ids)]
+            param = "messages"
+            input_ids = self._client.encode_chat(_as_list(messages)).ids
+        texts, is_list = _texts(prompt) if prompt is not None else _id_lists(input_ids)
         params = self._each_params(sampling_params, len(texts))
         requests = [
             GenerateRequest(
@@ -225,9 +221,10 @@ class Engine:
                 input_ids=text if isinstance(text, list) else None,
                 logprobs=logprobs,
                 stream=stream,
+                prompt_param=f"{param}[{i}]" if is_list else param,
                 is_max_new_tokens_explicit=values.get("max_new_tokens") is not None,
             )
-            for text, values in zip(texts, params, strict=True)
+            for i, (text, values) in enumerate(zip(texts, params, strict=True))
         ]
         if len({request.params.n for request in requests}) > 1:
             raise InvalidRequest("all sampling_params of a batch must agree on n", param="n")
@@ -239,11 +236,13 @@ class Engine:
     ) -> list[Mapping[str, Any]]:
         if values is None or isinstance(values, Mapping):
             return [values or {}] * count
-        if len(values) != count:
+        each: list[Mapping[str, Any]] = _as_list(values)
+        is_right = isinstance(each, list) and all(isinstance(item, Mapping) for item in each)
+        if not is_right or len(each) != count:
             raise InvalidRequest(
                 "sampling_params must be one dict, or as many as prompts", param="sampling_params"
             )
-        return list(values)
+        return each
 
     async def _collect(self, requests: list[GenerateRequest]) -> list[Result]:
         last: dict[int, Result] = {}
@@ -314,6 +313,35 @@ class Engine:
                 yield item
         finally:
             future.cancel()
+
+
+def _as_list(value: Any) -> Any:
+    """A sequence as the list that JSON would give; anything else as it is, to be refused."""
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return list(value) if is_sequence else value
+
+
+def _texts(prompt: Any) -> tuple[list[Any], bool]:
+    """Prompts as a list, and whether they came as one."""
+    texts = _as_list(prompt)
+    if isinstance(texts, str):
+        return [texts], False
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest("prompt must be a string or a list of strings", param="prompt")
+    return texts, True
+
+
+def _id_lists(input_ids: Any) -> tuple[list[Any], bool]:
+    """Lists of ids, and whether there came several; what the ids are is checked later."""
+    ids = _as_list(input_ids)
+    if not isinstance(ids, list):
+        raise InvalidRequest("input_ids must be a list of token ids", param="input_ids")
+    if ids and not isinstance(ids[0], int):
+        ids = [_as_list(item) for item in ids]
+        if not all(isinstance(item, list) for item in ids):
+            raise InvalidRequest("input_ids must hold token ids, or lists", param="input_ids")
+        return ids, True
+    return [ids], False
 
 
 def _logprob_spec(

@@ -88,6 +88,7 @@ def test_the_terminal_chat_sends_its_key(closed: Server, end: str) -> None:
     done = _chat(closed.url + end, {"HEADWATER_API_KEY": "second-key,third-key"})
     assert done.stderr == ""
     assert done.stdout.strip()
+    assert done.returncode == 0
 
 
 def test_the_terminal_chat_says_why_it_got_no_answer(closed: Server) -> None:
@@ -95,6 +96,7 @@ def test_the_terminal_chat_says_why_it_got_no_answer(closed: Server) -> None:
     done = _chat(closed.url, {"HEADWATER_API_KEY": ""})
     assert "401: a valid API key is needed" in done.stderr
     assert "{" not in done.stderr
+    assert done.returncode == 1
 
 
 def _chat(url: str, environ: dict[str, str]) -> "subprocess.CompletedProcess[str]":

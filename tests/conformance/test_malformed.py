@@ -315,6 +315,58 @@ def test_more_alternatives_than_the_bound_are_refused(scripted: Scripted) -> Non
     assert answer.json()["error"]["param"] == "token_ids_logprob"
 
 
+@pytest.mark.parametrize("name", ["top_logprobs_num", "token_ids_logprob"])
+def test_more_alternatives_in_all_than_the_bound_are_refused(scripted: Scripted, name: str) -> None:
+    """Each position within its bound, all of them not; at fewer positions they are reported."""
+    value = 1000 if name == "top_logprobs_num" else [1] * 1000
+    body = {"return_logprob": True, name: value, "sampling_params": {"max_new_tokens": 1}}
+    many = {**body, "input_ids": [65] * 3000, "logprob_start_len": 0}
+    answer = httpx.post(scripted.url + GENERATE, json=many, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == name
+    few = {**many, "logprob_start_len": 2999}
+    assert httpx.post(scripted.url + GENERATE, json=few, timeout=60).status_code == 200
+
+
+def test_answers_that_can_never_run_together_are_not_worth_a_retry(scripted: Scripted) -> None:
+    """A 503 would have the client try again for ever."""
+    body = {"prompt": ["a"] * 1024, "n": 128, "max_tokens": 1}
+    answer = httpx.post(scripted.url + TEXT, json=body, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "n"
+
+
+SLOW = ["(?:abcdefghij){e<=9}zz"] * 32
+
+
+@pytest.mark.parametrize(
+    ("route", "fields"),
+    [
+        (GENERATE, {"sampling_params": {"stop_regex": SLOW, "max_new_tokens": 500}}),
+        (TEXT, {"stop_regex": SLOW, "max_tokens": 500}),
+        (CHAT, {"messages": [{**MESSAGES[0], "content": "q" * 500}], "stop_regex": SLOW}),
+        (RESPONSES, {"input": "q" * 500, "stop_regex": SLOW}),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_patterns_too_slow_for_the_answer_are_named(
+    scripted: Scripted, route: str, fields: dict[str, Any], stream: bool
+) -> None:
+    """As the request's fault; in a stream as its last event."""
+    prompt = {GENERATE: {"text": "q"}, TEXT: {"prompt": "q"}}.get(route, {})
+    body = {**prompt, **fields, "stream": stream}
+    answer = httpx.post(scripted.url + route, json=body, timeout=60)
+    if not stream:
+        assert answer.status_code == 400
+        error = answer.json()["error"]
+    else:
+        assert answer.status_code == 200
+        last = [line for line in answer.text.splitlines() if line.startswith("data: ")][-1]
+        error = json.loads(last.removeprefix("data: "))["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == "stop_regex"
+
+
 @pytest.mark.parametrize(
     ("route", "fields"),
     [
@@ -337,6 +389,8 @@ def test_deep_nesting_is_refused(scripted: Scripted, route: str, fields: dict[st
         ("/tokenize", {"prompt": "ab " * 300_000}),
         ("/tokenize", {"messages": [{"role": "user", "content": "ab " * 300_000}]}),
         (CHAT, {"messages": [{"role": "user", "content": "ab " * 300_000}]}),
+        (TEXT, {"prompt": "a", "suffix": "ab " * 300_000}),
+        (TEXT, {"prompt": "ab " * 300_000, "suffix": "a"}),
     ],
 )
 def test_what_cannot_fit_is_not_tokenized(
@@ -359,3 +413,12 @@ def test_a_body_that_ends_early_is_no_fault_of_the_server(scripted: Scripted) ->
         time.sleep(0.2)
     time.sleep(0.3)
     assert not [line for line in scripted.server.lines[before:] if "ERROR" in line]
+
+
+def test_what_monitors_and_clients_ask_of_a_server(scripted: Scripted) -> None:
+    """Probes without a body, and the name that requests may give for any model."""
+    for path in ("/health", "/ready"):
+        answer = httpx.head(scripted.url + path, timeout=60)
+        assert (answer.status_code, answer.content) == (200, b"")
+    model = httpx.get(f"{scripted.url}/v1/models/default", timeout=60).json()
+    assert model == httpx.get(f"{scripted.url}/v1/models", timeout=60).json()["data"][0]

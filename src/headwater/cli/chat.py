@@ -63,10 +63,11 @@ def _talk(answer: Answerer, system: str | None) -> int:
     is_terminal = sys.stdin.isatty()
     if is_terminal:
         print(_HELP)
+    code = 0
     while True:
         line = _read_line("> " if is_terminal else "")
         if line is None or line.strip() == "/exit":
-            return 0
+            return code
         if line.strip() == "/clear":
             messages = list(begin)
             continue
@@ -76,6 +77,7 @@ def _talk(answer: Answerer, system: str | None) -> int:
         text = _print_answer(answer, messages)
         if text is None:
             messages.pop()
+            code = 0 if is_terminal else 1  # a script must learn of it; a user has seen it
         else:
             messages.append({"role": "assistant", "content": text})
 

@@ -11,6 +11,7 @@ Life of an answer here:
 import logging
 
 from headwater.detokenizer.logprobs import with_texts
+from headwater.errors import HeadwaterError
 from headwater.messages.requests import Stop
 from headwater.messages.text import TextDelta, TokenLogprobs
 from headwater.messages.tokens import Finish, Opening, TokenBatch, TokenOutput
@@ -67,10 +68,13 @@ class Detokenizer:
                     return TextDelta(output.uid, "", [], finish=output.finish or _LOST)
                 answer = self._open[output.uid] = _Answer(self._tokenizer, output.opening)
             return answer.feed(output)
+        except HeadwaterError as err:
+            finish = Finish("error", message=err.message, code=err.code, param=err.param)
         except Exception:  # one answer's text must not take the others down
             log.exception("detokenizing answer %d failed", output.uid)
-            num_ids = 0 if answer is None else answer.num_sent
-            return TextDelta(output.uid, "", [], finish=_FAILED, completion_tokens=num_ids)
+            finish = _FAILED
+        num_ids = 0 if answer is None else answer.num_sent
+        return TextDelta(output.uid, "", [], finish=finish, completion_tokens=num_ids)
 
 
 _LOST = Finish("error", message="the answer's beginning is missing", code="internal_error")

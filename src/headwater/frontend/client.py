@@ -21,6 +21,7 @@ from headwater.errors import (
     EngineDead,
     HeadwaterError,
     InternalError,
+    InvalidRequest,
     Overloaded,
 )
 from headwater.frontend.intake import Intake, Prepared
@@ -180,7 +181,7 @@ class Client:
         """Start requests, all or none of them.
 
         Raises:
-            InvalidRequest: One of them is wrong.
+            InvalidRequest: One of them is wrong, or they can never run together.
             Conflict: A name is in use.
             Overloaded: The queue is full, or the engine is stopping.
             EngineDead: A process of the engine has ended.
@@ -321,6 +322,11 @@ class Client:
                 raise Conflict(f"a running request has the rid {rid!r}", param="rid")
         scheduler = self.config.scheduler
         limit = scheduler.max_running_requests + scheduler.max_queued_requests
+        if len(rids) > limit:
+            raise InvalidRequest(
+                f"prompts times n is {len(rids)}, and the server holds {limit} answers at once",
+                param="n",
+            )
         if len(self._streams) + len(rids) > limit:
             raise Overloaded(f"{len(self._streams)} requests are running or waiting; try later")
 

@@ -14,7 +14,7 @@ import msgspec
 
 from headwater.errors import ContextLengthExceeded, InvalidRequest
 from headwater.frontend.requests import GenerateRequest
-from headwater.messages.requests import MAX_LOGPROBS, Generate, LogprobSpec
+from headwater.messages.requests import MAX_LOGPROBS, MAX_REPORTED, Generate, LogprobSpec
 from headwater.text.tokenizer import Tokenizer
 
 __all__ = ["Intake", "Prepared", "seed_source"]
@@ -108,6 +108,7 @@ class Intake:
 
     async def _prepare_one(self, request: GenerateRequest) -> Prepared:
         ids = await self._prompt_ids(request)
+        _check_reported(request, len(ids))
         params = request.params
         return Prepared(
             request=request,
@@ -208,3 +209,23 @@ class Intake:
                 param=request.max_new_tokens_param,
             )
         return min(asked, room)
+
+
+def _check_reported(request: GenerateRequest, prompt_len: int) -> None:
+    """Bound what is kept of an answer; one of open length is not known to be long."""
+    spec = request.logprobs
+    if spec is None:
+        return
+    positions = 0 if spec.start_len < 0 else max(0, prompt_len - spec.start_len)
+    if request.is_max_new_tokens_explicit:
+        positions += request.params.max_new_tokens or 0
+    for param, count in (
+        ("top_logprobs_num", spec.top_num),
+        ("token_ids_logprob", len(spec.token_ids)),
+    ):
+        if count * positions > MAX_REPORTED:
+            raise InvalidRequest(
+                f"{param} asks for {count} tokens at each of {positions} positions; a request may "
+                f"ask for {MAX_REPORTED} in all",
+                param=param,
+            )

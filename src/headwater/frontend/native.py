@@ -37,7 +37,8 @@ def raise_for_error(delta: TextDelta) -> None:
         HeadwaterError: The answer ended with an error.
     """
     if delta.finish is not None and delta.finish.type == "error":
-        raise error_from_code(delta.finish.code or "internal_error", delta.finish.message or "")
+        finish = delta.finish
+        raise error_from_code(finish.code or "internal_error", finish.message or "", finish.param)
 
 
 def native_result(

@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 # Raised with every change to a struct; a child that greets with another version is refused.
-VERSION = 2
+VERSION = 3
 
 T = TypeVar("T")
 

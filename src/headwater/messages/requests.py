@@ -10,6 +10,7 @@ from headwater.messages.params import SamplingParams
 
 __all__ = [
     "MAX_LOGPROBS",
+    "MAX_REPORTED",
     "Abort",
     "CheckIntegrity",
     "FlushCache",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 MAX_LOGPROBS = 1024  # tokens that are reported at each position, of either kind
+MAX_REPORTED = 1 << 21  # and at all positions that a request asks for
 
 
 class LogprobSpec(msgspec.Struct, frozen=True, array_like=True):

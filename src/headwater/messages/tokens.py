@@ -23,6 +23,7 @@ class Finish(msgspec.Struct, frozen=True, array_like=True):
         length: Output length at which it ended (`length` only).
         message: What happened (`abort` and `error`).
         code: Error code of `headwater.errors` (`error` only).
+        param: The field of the request at fault (`error` only).
     """
 
     type: str
@@ -30,6 +31,7 @@ class Finish(msgspec.Struct, frozen=True, array_like=True):
     length: int | None = None
     message: str | None = None
     code: str | None = None
+    param: str | None = None
 
 
 class PositionLogprobs(msgspec.Struct, frozen=True, array_like=True):

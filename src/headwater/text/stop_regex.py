@@ -37,6 +37,13 @@ def check_stop_regex(pattern: str, *, param: str = "sampling_params.stop_regex")
         raise InvalidRequest(f"stop_regex {pattern!r} is not valid: {err}", param=param) from None
 
 
+def _too_slow() -> InvalidRequest:
+    return InvalidRequest(
+        "searching the answer for stop_regex takes too long; simpler patterns are needed",
+        param="stop_regex",
+    )
+
+
 class RegexStopMatcher:
     """Finds the first of several stop patterns (and strings), whatever the cut of the text.
 
@@ -65,7 +72,7 @@ class RegexStopMatcher:
             armed: False: a pattern that is completed in this piece does not end the answer.
 
         Raises:
-            TimeoutError: A pattern took too long, or all of them together.
+            InvalidRequest: A pattern took too long, or all of them together.
         """
         out = []
         for char in piece:
@@ -73,10 +80,13 @@ class RegexStopMatcher:
                 break
             self._held += char
             started_at = time.perf_counter()
-            out.append(self._step(armed))
+            try:
+                out.append(self._step(armed))
+            except TimeoutError:
+                raise _too_slow() from None
             self._left_s += _BUDGET_PER_CHAR_S - (time.perf_counter() - started_at)
             if self._left_s < 0:
-                raise TimeoutError("the stop patterns take too long")
+                raise _too_slow()
         return "".join(out)
 
     def flush(self) -> str:

@@ -14,6 +14,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["control"])
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health")
 async def health(client: ClientDep) -> Response:
     """200 while all processes are alive; it does not wait for the queue."""
@@ -22,6 +23,7 @@ async def health(client: ClientDep) -> Response:
     return json_response({"status": "ok"})
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready")
 async def ready(client: ClientDep) -> Response:
     """200 while new requests are taken."""

@@ -1,6 +1,7 @@
 """`/v1/completions`: the legacy text completions, several prompts at once."""
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -56,7 +57,7 @@ class CompletionEndpoint(OpenAIEndpoint[CompletionRequest]):
         )
         prompts = _prompts(body.prompt)
         if body.suffix is not None:
-            prompts = [self.client.encode_infill(p, body.suffix) for p in prompts]
+            prompts = await asyncio.to_thread(self._infill, prompts, body.suffix)
         spec = _logprob_spec(body)
         add_special = body.add_special_tokens is not False
         requests = [
@@ -69,13 +70,21 @@ class CompletionEndpoint(OpenAIEndpoint[CompletionRequest]):
                 logprobs=spec,
                 stream=bool(body.stream),
                 cache_salt=body.cache_salt or "",
-                prompt_param="prompt" if len(prompts) == 1 else f"prompt[{i}]",
+                prompt_param=_prompt_param(i, len(prompts)),
                 max_new_tokens_param="max_tokens",
                 is_max_new_tokens_explicit=is_explicit,
             )
             for i, prompt in enumerate(prompts)
         ]
-        return Job(body, self.header(body), requests, self._echoes(body))
+        return Job(body, self.header(body), requests, await asyncio.to_thread(self._echoes, body))
+
+    def _infill(self, prompts: Sequence[str | list[int]], suffix: str) -> list[str | list[int]]:
+        """Each prompt with what comes after its answer."""
+        self.client.check_text(suffix, "suffix")
+        for i, prompt in enumerate(prompts):
+            if isinstance(prompt, str):
+                self.client.check_text(prompt, _prompt_param(i, len(prompts)))
+        return [self.client.encode_infill(prompt, suffix) for prompt in prompts]
 
     def _echoes(self, body: CompletionRequest) -> list[str]:
         """The prompts' texts, where they are echoed."""
@@ -183,6 +192,11 @@ def _prompts(prompt: Any) -> list[str | list[int]]:
         if not isinstance(item, str):
             check_ids(item, f"prompt[{i}]")
     return prompt
+
+
+def _prompt_param(index: int, count: int) -> str:
+    """A prompt's field, for errors."""
+    return "prompt" if count == 1 else f"prompt[{index}]"
 
 
 def _num_made(body: CompletionRequest) -> int:

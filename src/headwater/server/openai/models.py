@@ -38,7 +38,9 @@ async def list_models(client: ClientDep) -> Response:
 
 @router.get("/v1/models/{name:path}", **describe(None, Model))
 async def retrieve_model(name: str, client: ClientDep) -> Response:
-    """One of them."""
+    """One of them; `default` is the first, as it is in requests."""
+    if name == "default":
+        name = client.model_name
     if name not in client.model_names:
         raise ModelNotFound(f"the model {name!r:.200} does not exist here", param="model")
     return json_response(_card(client, name))
