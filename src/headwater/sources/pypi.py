@@ -15,6 +15,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -183,13 +184,13 @@ def _show_progress(process: "subprocess.Popen[bytes]", folder: Path, what: str) 
 
 
 def _largest_file(folder: Path) -> int:
-    # pip writes the wheel to a directory of its own, and copies it at the end.
+    # pip writes the wheel to a directory of its own, copies it at the end and tidies up while we look:
+    # os.walk passes over a directory that has gone, where Path.rglob raises.
     sizes = [0]
-    for path in folder.rglob("*"):
-        try:
-            sizes.append(path.lstat().st_size)
-        except FileNotFoundError:  # pip tidies up while we look
-            continue
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                sizes.append(os.lstat(os.path.join(parent, name)).st_size)
     return max(sizes)
 
 
