@@ -184,7 +184,7 @@ def _show_progress(process: "subprocess.Popen[bytes]", folder: Path, what: str) 
 
 
 def _largest_file(folder: Path) -> int:
-    # pip writes the wheel to a directory of its own, copies it at the end and tidies up while we look:
+    # pip writes the wheel to a directory of its own and tidies up while we look:
     # os.walk passes over a directory that has gone, where Path.rglob raises.
     sizes = [0]
     for parent, _, names in os.walk(folder):
