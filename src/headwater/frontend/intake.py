@@ -184,11 +184,13 @@ class Intake:
                 param=request.prompt_param,
             ) from None
         self.check_chars(text, request.prompt_param)
-        if len(text) <= _LONG_TEXT:
-            return self._tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
-        return await asyncio.to_thread(
-            self._tokenizer.encode, text, add_special_tokens=request.add_special_tokens
-        )
+        encode, add_special = self._tokenizer.encode, request.add_special_tokens
+        try:
+            if len(text) <= _LONG_TEXT:
+                return encode(text, add_special_tokens=add_special)
+            return await asyncio.to_thread(encode, text, add_special_tokens=add_special)
+        except InvalidRequest as err:
+            raise InvalidRequest(err.message, param=request.prompt_param) from None
 
     def _max_new_tokens(self, request: GenerateRequest, prompt_len: int) -> int:
         asked = request.params.max_new_tokens

@@ -12,7 +12,7 @@ from pathlib import Path
 import regex
 import tokenizers
 
-from headwater.errors import ModelLoadError
+from headwater.errors import InvalidRequest, ModelLoadError
 from headwater.text.automaton import Automaton, ByteAutomaton, PieceAutomaton
 from headwater.text.cuts import SafeCuts
 from headwater.text.decoder_plan import DecoderPlan, byte_level_bytes, read_plan
@@ -211,10 +211,20 @@ def _encode(raw: tokenizers.Tokenizer, text: str, add_special_tokens: bool) -> l
 
     The library lets other threads of Python run while it encodes a batch, not while it encodes a
     single text: a long one would stop every stream of the server.
+
+    Raises:
+        InvalidRequest: The library fails on this text.
     """
-    if len(text) < _LONG_TEXT:
-        encoding = raw.encode(text, add_special_tokens=add_special_tokens)
-    else:
-        encoding = raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
+    try:
+        if len(text) < _LONG_TEXT:
+            encoding = raw.encode(text, add_special_tokens=add_special_tokens)
+        else:
+            encoding = raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
+    except BaseException as err:
+        # Added tokens that strip what is around them make it panic on some texts, and a panic is no
+        # Exception: it would pass every handler of the server.
+        if type(err).__name__ != "PanicException":
+            raise
+        raise InvalidRequest(f"the model's tokenizer fails on this text: {err}") from None
     ids: list[int] = encoding.ids
     return ids
