@@ -100,8 +100,21 @@ class ModelConfig:
     )
     dtype: str = _flag(
         "auto",
-        "precision of weights and cache; auto is float32 on a CPU",
+        "precision of weights that are not quantized; auto is the checkpoint's own "
+        "(float32 with portable operations on a CPU)",
         choices=("auto", "float32", "bfloat16", "float16"),
+    )
+    quantization: str = _flag(
+        "auto",
+        "groups of 32 weights with 4 or 8 bits each: auto keeps what a GGUF file has, "
+        "none undoes it",
+        choices=("auto", "none", "q8", "q4"),
+    )
+    kernels: str = _flag(
+        "auto",
+        "operations: native (the CPU's own, built at installation), portable (torch's), or auto, "
+        "native where there are some",
+        choices=("auto", "native", "portable"),
     )
     device: str = _flag("cpu", "device of the model", choices=("cpu", "cuda"))
     cache_dir: str = _flag(default_cache_dir, "directory where fetched models are kept")

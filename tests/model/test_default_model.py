@@ -44,7 +44,9 @@ def test_greedy_text_equals_transformers() -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
     params = {"temperature": 0, "max_new_tokens": NUM_TOKENS}
-    with Engine(model=str(path), log_level="warning", context_length=512) as engine:
+    with Engine(
+        model=str(path), log_level="warning", context_length=512, dtype="float32"
+    ) as engine:
         answers = engine.generate(PROMPTS, params)
     for prompt, answer in zip(PROMPTS, answers, strict=True):
         inputs = tokenizer(prompt, return_tensors="pt")

@@ -15,7 +15,7 @@ SETTINGS = ["--num-threads", "1", "--chunked-prefill-size", "64"]
 def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a tiny random Llama and a byte-level tokenizer."""
     folder = tmp_path_factory.mktemp("tiny")
-    make_tiny_model(folder)
+    make_tiny_model(folder, context_length=4096)
     return folder
 
 

@@ -13,7 +13,7 @@ from tests.promises.requests import flush
 
 def endless(**fields: Any) -> dict[str, Any]:
     """A request that would run for long."""
-    params = {"max_new_tokens": 400, "ignore_eos": True, "temperature": 0}
+    params = {"max_new_tokens": 4000, "ignore_eos": True, "temperature": 0}
     return {"text": "never ending", "sampling_params": params, **fields}
 
 

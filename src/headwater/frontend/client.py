@@ -82,7 +82,13 @@ class Client:
         self.sampling_defaults: dict[str, Any] = dict(info.generation_defaults)
         self.started_at = time.time()
         self.died = asyncio.Event()
-        self.fingerprint = fingerprint(Path(self.model_path), config.model.dtype, __version__)
+        self.fingerprint = fingerprint(
+            Path(self.model_path),
+            config.model.dtype,
+            config.model.quantization,
+            config.model.kernels,
+            __version__,
+        )
         self.card: ModelCard
         self.tokenizer: Tokenizer = load_tokenizer(socket_dir / "tokenizer.json")
         self.chat: ChatPrompts

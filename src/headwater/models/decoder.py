@@ -4,49 +4,26 @@ It knows tensors and one step's layout, no request. Weights are fused where they
 query, key and value in one matrix, gate and up in another.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from headwater.kernels import AttentionMeta, KVPool, Ops
+from headwater.kernels import (
+    AttentionMeta,
+    AttentionRow,
+    KVPool,
+    Ops,
+    Pick,
+    build_attention_meta,
+    pick_tokens,
+)
 from headwater.models.config import DecoderConfig
+from headwater.models.parts import Layer, Parts
 from headwater.models.rope import rotary_tables
 
-__all__ = ["Decoder", "Layer"]
-
-
-@dataclass(slots=True)
-class Layer:
-    """Weights of one layer; matrices are [out, in].
-
-    Attributes:
-        input_norm: [hidden].
-        qkv: [(num_heads + 2 * num_kv_heads) * head_dim, hidden]: queries, keys, values.
-        qkv_bias: Or None.
-        q_norm: [head_dim], or None.
-        k_norm: [head_dim], or None.
-        output: [hidden, num_heads * head_dim].
-        output_bias: Or None.
-        post_norm: [hidden].
-        gate_up: [2 * intermediate, hidden]: gate, then up.
-        gate_up_bias: Or None.
-        down: [hidden, intermediate].
-        down_bias: Or None.
-    """
-
-    input_norm: torch.Tensor
-    qkv: torch.Tensor
-    qkv_bias: torch.Tensor | None
-    q_norm: torch.Tensor | None
-    k_norm: torch.Tensor | None
-    output: torch.Tensor
-    output_bias: torch.Tensor | None
-    post_norm: torch.Tensor
-    gate_up: torch.Tensor
-    gate_up_bias: torch.Tensor | None
-    down: torch.Tensor
-    down_bias: torch.Tensor | None
+__all__ = ["Decoder"]
 
 
 class Decoder:
@@ -54,37 +31,49 @@ class Decoder:
 
     Args:
         config: Its shape.
-        embedding: [vocab, hidden].
-        layers: One after the other.
-        norm: [hidden], before the output layer.
-        lm_head: [vocab, hidden]; the embedding itself when they are tied.
+        parts: Its weights.
         ops: The operations.
         context_length: Positions that can occur.
+
+    Attributes:
+        config: Its shape.
+        device: Where it lies.
+        cache_dtype: Type of keys and values.
+        precision: Of the weights, for people.
     """
 
     def __init__(
         self,
         config: DecoderConfig,
+        parts: Parts[torch.Tensor],
         *,
-        embedding: torch.Tensor,
-        layers: list[Layer],
-        norm: torch.Tensor,
-        lm_head: torch.Tensor,
         ops: Ops,
         context_length: int,
     ) -> None:
         self.config = config
-        self.dtype = embedding.dtype
-        self.device = str(embedding.device)
-        self._embedding = embedding
-        self._layers = layers
-        self._norm = norm
-        self._lm_head = lm_head
+        self.dtype = parts.embedding.dtype
+        self.cache_dtype = self.dtype
+        self.precision = str(self.dtype).removeprefix("torch.")
+        self.device = str(parts.embedding.device)
+        self._embedding = parts.embedding
+        self._layers = parts.layers
+        self._norm = parts.norm
+        self._lm_head = parts.lm_head
         self._ops = ops
         self._scale = config.head_dim**-0.5
         self._cos, self._sin = rotary_tables(
             config, context_length=context_length, dtype=self.dtype, device=self.device
         )
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights, tied ones counted once."""
+        return sum(weight.numel() for weight in self.weights())
+
+    @property
+    def weight_bytes(self) -> int:
+        """Memory of the weights."""
+        return sum(weight.numel() * weight.itemsize for weight in self.weights())
 
     def weights(self) -> Iterator[torch.Tensor]:
         """All weights, a tied output layer once."""
@@ -95,6 +84,41 @@ class Decoder:
         yield self._norm
         if self._lm_head is not self._embedding:
             yield self._lm_head
+
+    def make_pool(self, num_pages: int, page_size: int) -> KVPool:
+        """See `models.model.StepModel`."""
+        return KVPool(
+            num_layers=self.config.num_layers,
+            num_pages=num_pages,
+            page_size=page_size,
+            num_kv_heads=self.config.num_kv_heads,
+            head_dim=self.config.head_dim,
+            dtype=self.cache_dtype,
+            device=self.device,
+        )
+
+    def step(
+        self,
+        token_ids: NDArray[np.int64],
+        rows: Sequence[AttentionRow],
+        pool: KVPool,
+        logit_rows: Sequence[int],
+    ) -> torch.Tensor:
+        """See `models.model.StepModel`."""
+        meta = build_attention_meta(
+            rows,
+            page_size=pool.page_size,
+            sliding_window=self.config.sliding_window,
+            dtype=self.dtype,
+            device=self.device,
+        )
+        wanted = torch.tensor(logit_rows, dtype=torch.int64, device=self.device)
+        ids = torch.from_numpy(token_ids).to(self.device)
+        return self.forward(ids, meta, pool, wanted).cpu()
+
+    def pick(self, logits: torch.Tensor, picks: Sequence[Pick]) -> list[int | None]:
+        """See `models.model.StepModel`."""
+        return pick_tokens(logits, picks)
 
     @torch.inference_mode()
     def forward(
@@ -130,7 +154,7 @@ class Decoder:
     def _attention(
         self,
         index: int,
-        layer: Layer,
+        layer: Layer[torch.Tensor],
         normed: torch.Tensor,
         meta: AttentionMeta,
         pool: KVPool,

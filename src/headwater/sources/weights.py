@@ -40,12 +40,16 @@ class WeightTensor:
         shape: Rows first.
         dtype: `float32`, `float16`, `bfloat16` or `float64`.
         load: Reads it; bfloat16 comes as uint16 bits.
+        block_type: GGUF's name of its type when it is stored in blocks, `Q4_1`; else None.
+        load_blocks: Reads the blocks as they are, [rows, bytes]; None when there are none.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     load: Callable[[], NDArray[Any]]
+    block_type: str | None = None
+    load_blocks: Callable[[], NDArray[np.uint8]] | None = None
 
 
 def iter_weights(files: ModelFiles) -> Iterator[WeightTensor]:
@@ -130,26 +134,36 @@ def _iter_gguf(path: Path) -> Iterator[WeightTensor]:
     for tensor in file.tensors():
         name = hf_tensor_name(tensor.name)
         if name is not None:
-            yield WeightTensor(name, tensor.shape, "float32", _gguf_loader(tensor, name, config))
+            yield _gguf_weight(tensor, name, _num_interleaved(name, config))
 
 
-def _gguf_loader(
-    tensor: GgufTensor, name: str, config: dict[str, Any]
-) -> Callable[[], NDArray[np.float32]]:
-    heads = 0
+def _num_interleaved(name: str, config: dict[str, Any]) -> int:
+    """Heads of a tensor whose rows are interleaved; 0 when they are in order."""
     if config["model_type"] in ("llama", "mistral"):
         # llama.cpp stores q and k with each head's halves interleaved (its rope convention).
         if ".q_proj." in name:
-            heads = config["num_attention_heads"]
-        elif ".k_proj." in name:
-            heads = config["num_key_value_heads"]
+            return int(config["num_attention_heads"])
+        if ".k_proj." in name:
+            return int(config["num_key_value_heads"])
+    return 0
 
+
+def _gguf_weight(tensor: GgufTensor, name: str, heads: int) -> WeightTensor:
     def load() -> NDArray[np.float32]:
-        values = tensor.load()
-        if not heads:
-            return values
-        rest = values.shape[1:]
-        pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, *rest)
-        return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)
+        return _in_order(tensor.load(), heads)
 
-    return load
+    def load_blocks() -> NDArray[np.uint8]:
+        return _in_order(tensor.raw.reshape(tensor.shape[0], -1), heads)
+
+    if len(tensor.shape) != 2 or tensor.raw.dtype != np.uint8:
+        return WeightTensor(name, tensor.shape, "float32", load)
+    return WeightTensor(name, tensor.shape, "float32", load, tensor.quant_type, load_blocks)
+
+
+def _in_order(values: NDArray[Any], heads: int) -> NDArray[Any]:
+    """The rows with each head's halves one after the other."""
+    if not heads:
+        return values
+    rest = values.shape[1:]
+    pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, *rest)
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(values.shape)

@@ -151,20 +151,19 @@ def _scripted(config: Config, info: ModelInfo, context_length: int) -> _Served:
 
 def _real(config: Config, files: ModelFiles, info: ModelInfo, context_length: int) -> _Served:
     # Imported here: a scripted model must not wait for torch.
-    from headwater.worker.runner.load import load_decoder, make_pool
+    from headwater.worker.runner.load import load_step_model, make_pool
     from headwater.worker.runner.runner import ModelRunner
 
-    model = load_decoder(config, files, info, context_length)
+    model = load_step_model(config, files, info, context_length)
     pool = make_pool(config, model, context_length)
     runner = ModelRunner(model, pool)
     _warm_up(runner)
-    weights = list(model.weights())
     return _Served(
         runner,
         pool.num_pages,
-        str(model.dtype).removeprefix("torch."),
-        sum(weight.numel() for weight in weights),
-        sum(weight.numel() * weight.itemsize for weight in weights),
+        model.precision,
+        model.num_parameters,
+        model.weight_bytes,
     )
 
 

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
-from headwater.kernels import KVPool, PortableOps, build_attention_meta
-from headwater.models.decoder import Decoder
+from headwater.kernels import PortableOps
 from headwater.models.loader import load_model
+from headwater.models.model import StepModel
+from headwater.models.native import WeightPrecision, load_native_model
 from headwater.sources.info import ModelInfo
 from headwater.sources.resolve import ModelFiles
+from tests.kit.native import ISAS, native_library
 
 PAGE = 4
 TOLERANCE = 1e-4
@@ -80,7 +83,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def make(name: str, folder: Path) -> tuple[Any, Decoder]:
+def make(name: str, folder: Path, kernels: str) -> tuple[Any, StepModel[Any]]:
     """The same random model in transformers and, through its files, here."""
     family, fields = CASES[name]
     torch.manual_seed(0)
@@ -91,13 +94,19 @@ def make(name: str, folder: Path) -> tuple[Any, Decoder]:
             if parameter.ndim == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     theirs.save_pretrained(folder)
+    files = ModelFiles(folder, "hf", str(folder))
+    info = ModelInfo(
+        name=name, config=config.to_dict() | {"architectures": [f"{family}ForCausalLM"]}
+    )
+    if kernels in ISAS:
+        library = native_library(kernels)
+        precision = WeightPrecision()
+        ours: StepModel[Any] = load_native_model(
+            files, info, library=library, precision=precision, num_threads=2, context_length=128
+        )
+        return theirs, ours
     ours = load_model(
-        ModelFiles(folder, "hf", str(folder)),
-        ModelInfo(name=name, config=config.to_dict() | {"architectures": [f"{family}ForCausalLM"]}),
-        dtype=torch.float32,
-        device="cpu",
-        ops=PortableOps(),
-        context_length=128,
+        files, info, dtype=torch.float32, device="cpu", ops=PortableOps(), context_length=128
     )
     return theirs, ours
 
@@ -105,7 +114,7 @@ def make(name: str, folder: Path) -> tuple[Any, Decoder]:
 class Runs:
     """Runs prompts in pieces and company, on scattered pages, and collects all logits."""
 
-    def __init__(self, model: Decoder, prompts: Sequence[list[int]]) -> None:
+    def __init__(self, model: StepModel[Any], prompts: Sequence[list[int]]) -> None:
         self.model = model
         self.prompts = prompts
         num_pages = sum(len(p) // PAGE + 1 for p in prompts)
@@ -113,15 +122,7 @@ class Runs:
         self.pages = []
         for prompt in prompts:
             self.pages.append([order.pop() for _ in range(len(prompt) // PAGE + 1)])
-        self.pool = KVPool(
-            num_layers=model.config.num_layers,
-            num_pages=num_pages,
-            page_size=PAGE,
-            num_kv_heads=model.config.num_kv_heads,
-            head_dim=model.config.head_dim,
-            dtype=torch.float32,
-            device="cpu",
-        )
+        self.pool = model.make_pool(num_pages, PAGE)
         self.done = [0] * len(prompts)
         self.logits: list[list[torch.Tensor]] = [[] for _ in prompts]
 
@@ -130,17 +131,14 @@ class Runs:
         active = [(i, n) for i, n in enumerate(counts) if n]
         rows = [(self.done[i], self.done[i] + n, self.pages[i]) for i, n in active]
         ids = [t for i, n in active for t in self.prompts[i][self.done[i] : self.done[i] + n]]
-        meta = build_attention_meta(
-            rows,
-            page_size=PAGE,
-            sliding_window=self.model.config.sliding_window,
-            dtype=torch.float32,
-            device="cpu",
-        )
-        got = self.model.forward(torch.tensor(ids), meta, self.pool, torch.arange(len(ids)))
+        got = self.model.step(np.array(ids), rows, self.pool, range(len(ids)))
         for (i, n), part in zip(active, torch.split(got, [n for _, n in active]), strict=True):
             self.logits[i].append(part)
             self.done[i] += n
+
+    def bits(self) -> list[bytes]:
+        """All logits of each prompt."""
+        return [torch.cat(parts).numpy().tobytes() for parts in self.logits]
 
     def difference(self, theirs: Any) -> float:
         """Largest difference to transformers' logits, each prompt alone and whole."""
@@ -166,10 +164,14 @@ def comparable(name: str) -> list[list[int]]:
     return prompts[-1:] if name == "llama-longrope" else prompts
 
 
+@pytest.mark.parametrize("kernels", ["portable", *ISAS])
 @pytest.mark.parametrize("name", list(CASES))
-def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
-    """Whole prompts, alone and all in one step; in odd chunks; and token by token."""
-    theirs, ours = make(name, tmp_path)
+def test_logits_equal_transformers(name: str, kernels: str, tmp_path: Path) -> None:
+    """Whole prompts, alone and all in one step; in odd chunks; and token by token.
+
+    The native operations give the same bits in all of them.
+    """
+    theirs, ours = make(name, tmp_path, kernels)
     prompts = comparable(name)
     for prompt in prompts:
         alone = Runs(ours, [prompt])
@@ -183,8 +185,12 @@ def test_logits_equal_transformers(name: str, tmp_path: Path) -> None:
         left = [len(p) - n for n, p in zip(chunked.done, prompts, strict=True)]
         chunked.step([min(rest, 7 + i) for i, rest in enumerate(left)])
     assert chunked.difference(theirs) <= TOLERANCE
+    if kernels in ISAS:
+        assert together.bits() == chunked.bits()
     decoded = Runs(ours, prompts)
     decoded.step([len(p) if len(p) < 10 else 1 for p in prompts])
     while any(n < len(p) for n, p in zip(decoded.done, prompts, strict=True)):
         decoded.step([int(n < len(p)) for n, p in zip(decoded.done, prompts, strict=True)])
     assert decoded.difference(theirs) <= TOLERANCE
+    if kernels in ISAS:
+        assert together.bits() == decoded.bits()

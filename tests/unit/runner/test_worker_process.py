@@ -330,7 +330,7 @@ def test_a_real_model(tmp_path: Path) -> None:
         card = worker.card
         assert (card.architecture, card.dtype) == ("LlamaForCausalLM", "float32")
         assert (card.max_total_tokens, card.context_length) == (96, 96)
-        assert card.weight_bytes == 4 * card.num_parameters > 0
+        assert 4 * card.num_parameters <= card.weight_bytes < 5 * card.num_parameters
         params = SamplingParams(max_new_tokens=6, temperature=0.0, ignore_eos=True, sampling_seed=0)
         for uid in (1, 2):
             prompt = [7, 8, 9, 10] * 10

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from headwater.worker.sampling.noise import uniform
 from headwater.worker.sampling.penalties import Penalties
 from headwater.worker.sampling.sampler import Sampler
 from headwater.worker.scheduler.plan import Row
+
+MakeSampler = Callable[[], Sampler]
 
 
 def make_row(
@@ -87,14 +90,16 @@ LOGITS = [
 
 @pytest.mark.parametrize("params", PARAMS)
 @pytest.mark.parametrize("logits", LOGITS)
-def test_samples_follow_the_distribution(logits: list[float], params: dict[str, Any]) -> None:
+def test_samples_follow_the_distribution(
+    make_sampler: MakeSampler, logits: list[float], params: dict[str, Any]
+) -> None:
     """Chi-square over 2,000 seeds, and never a token that the filters leave out."""
     # A mask is made by biases; the model's own logits are finite.
     biased = [max(x, -1e30) for x in logits]
     expected = reference(logits, SamplingParams(**params))
     rows = [make_row(seed=s, **params) for s in range(2000)]
     tensor = torch.tensor([biased] * len(rows))
-    counts = Counter(Sampler().sample(tensor, rows))
+    counts = Counter(make_sampler().sample(tensor, rows))
     assert set(counts) <= set(expected)
     chi = sum((counts[i] - 2000 * p) ** 2 / (2000 * p) for i, p in expected.items() if p > 1e-4)
     assert chi < 30  # 5 degrees of freedom: by chance once in 60,000; the seeds are fixed
@@ -123,37 +128,41 @@ FILTERS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.01, 1.0, 6.0])
-def test_a_large_vocabulary_takes_the_same_tokens_as_the_whole_sort(scale: float) -> None:
+def test_a_large_vocabulary_takes_the_same_tokens_as_the_whole_sort(
+    make_sampler: MakeSampler, scale: float
+) -> None:
     """Short cuts do not change one token: flat, nearly flat, usual and peaked logits."""
     generator = torch.Generator().manual_seed(3)
     logits = torch.randn(20_011, generator=generator) * scale
     rows = [make_row(seed=s, **params) for s, params in enumerate(FILTERS * 2)]
-    picked = Sampler().sample(logits.expand(len(rows), -1), rows)
+    picked = make_sampler().sample(logits.expand(len(rows), -1), rows)
     values = logits.tolist()
     assert picked == [draw_slowly(values, row.params, uniform(row.seed, 0)) for row in rows]
 
 
-def test_ties_take_the_lower_id() -> None:
+def test_ties_take_the_lower_id(make_sampler: MakeSampler) -> None:
     """Greedy, and the order in which equals are cut off."""
     logits = torch.tensor([[1.0, 7.0, 7.0, 7.0]])
-    assert Sampler().sample(logits, [make_row(temperature=0.0)]) == [1]
-    picked = {Sampler().sample(logits, [make_row(seed=s, top_k=2)])[0] for s in range(50)}
+    assert make_sampler().sample(logits, [make_row(temperature=0.0)]) == [1]
+    picked = {make_sampler().sample(logits, [make_row(seed=s, top_k=2)])[0] for s in range(50)}
     assert picked == {1, 2}
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, len(PARAMS) - 1), min_size=2, max_size=6), st.integers(0, 99))
-def test_a_row_does_not_know_its_neighbours(kinds: list[int], seed: int) -> None:
+def test_a_row_does_not_know_its_neighbours(
+    make_sampler: MakeSampler, kinds: list[int], seed: int
+) -> None:
     """P3: the token is the same alone and in any company."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(kinds), 40, generator=generator)
     rows = [make_row(uid=i, seed=seed + i, **PARAMS[k]) for i, k in enumerate(kinds)]
-    together = Sampler().sample(logits, rows)
-    alone = [Sampler().sample(logits[i : i + 1], [row])[0] for i, row in enumerate(rows)]
+    together = make_sampler().sample(logits, rows)
+    alone = [make_sampler().sample(logits[i : i + 1], [row])[0] for i, row in enumerate(rows)]
     assert together == alone
 
 
-def test_rows_of_a_real_vocabulary_do_not_know_their_neighbours() -> None:
+def test_rows_of_a_real_vocabulary_do_not_know_their_neighbours(make_sampler: MakeSampler) -> None:
     """P3 where rows are long enough for blocks and wide instructions: tokens and logprobs.
 
     An odd size puts each row of the batch at another alignment.
@@ -163,19 +172,19 @@ def test_rows_of_a_real_vocabulary_do_not_know_their_neighbours() -> None:
     kinds = [*FILTERS, {"temperature": 0.0}]
     rows = [make_row(uid=i, seed=i, **kinds[i % len(kinds)]) for i in range(len(logits))]
     specs = [LogprobSpec(top_num=2, token_ids=[5])] * len(rows)
-    together = Sampler().sample(logits, rows)
+    together = make_sampler().sample(logits, rows)
     reports = position_logprobs(logits, list(range(len(rows))), specs)
     for i, row in enumerate(rows):
         alone = logits[i : i + 1].clone()
-        assert Sampler().sample(alone, [row]) == [together[i]]
+        assert make_sampler().sample(alone, [row]) == [together[i]]
         assert position_logprobs(alone, [i], specs[:1]) == [reports[i]]
 
 
-def test_a_row_that_is_not_finite_fails_alone() -> None:
+def test_a_row_that_is_not_finite_fails_alone(make_sampler: MakeSampler) -> None:
     """NaN or infinity is that row's error only."""
     logits = torch.tensor([[1.0, 2.0], [float("nan"), 1.0], [float("inf"), 0.0], [3.0, 2.0]])
     rows = [make_row(uid=i, temperature=0.0) for i in range(4)]
-    assert Sampler().sample(logits, rows) == [1, None, None, 0]
+    assert make_sampler().sample(logits, rows) == [1, None, None, 0]
 
 
 def test_noise_is_a_fixed_function() -> None:
@@ -233,28 +242,28 @@ def test_penalties_equal_the_naive_ones(
     for length in range(2, len(ids) + 1):
         row = make_row(ids[:length], prompt_len=2, eos_ids=frozenset({7}), **params)
         stepwise, fresh = base.clone(), base.clone()
-        kept.apply(stepwise, row)
-        Penalties().apply(fresh, row)
+        kept.apply(stepwise.numpy(), row)
+        Penalties().apply(fresh.numpy(), row)
         assert stepwise.tolist() == fresh.tolist()
         assert stepwise.tolist() == pytest.approx(naive_penalties(base.tolist(), row), abs=1e-5)
 
 
-def test_tiny_repetition_penalties_leave_a_distribution() -> None:
+def test_tiny_repetition_penalties_leave_a_distribution(make_sampler: MakeSampler) -> None:
     """A logit divided by nearly zero would be infinite, and sampling it would end the process."""
     logits = torch.randn(5000, generator=torch.Generator().manual_seed(0)).unsqueeze(0) + 5
     for penalty in (1e-39, 1e-300, 5e-324):
         kinds: list[dict[str, Any]] = [{}, {"top_p": 0.9}, {"min_p": 0.1}, {"temperature": 0.0}]
         for params in kinds:
             row = make_row([1, 2], repetition_penalty=penalty, **params)
-            picked = Sampler().sample(logits, [row])
+            picked = make_sampler().sample(logits, [row])
             assert picked[0] in (1, 2)
     assert bool(torch.isfinite(logits).all())
 
 
-def test_end_tokens_outside_the_vocabulary_are_not_masked() -> None:
+def test_end_tokens_outside_the_vocabulary_are_not_masked(make_sampler: MakeSampler) -> None:
     """Some models name end tokens that their output layer lacks; the others are masked."""
     row = make_row(eos_ids=frozenset({1, 77}), min_new_tokens=3, temperature=0.0)
-    assert Sampler().sample(torch.tensor([[1.0, 3.0, 2.0]]), [row]) == [2]
+    assert make_sampler().sample(torch.tensor([[1.0, 3.0, 2.0]]), [row]) == [2]
 
 
 class WatchedIds(list[int]):
@@ -271,22 +280,22 @@ class WatchedIds(list[int]):
 def test_a_step_reads_new_tokens_only() -> None:
     """Penalties of a long answer cost no more reading than those of a short one."""
     ids, kept, logits = WatchedIds(i % 9 for i in range(500)), Penalties(), torch.zeros(10)
-    kept.apply(logits, make_row(ids, prompt_len=400, frequency_penalty=1.0))
+    kept.apply(logits.numpy(), make_row(ids, prompt_len=400, frequency_penalty=1.0))
     assert ids.num_read == 600  # the prompt once, the answer for both counts
     for token_id in range(50):
         ids.append(token_id % 9)
-        kept.apply(logits, make_row(ids, prompt_len=400, frequency_penalty=1.0))
+        kept.apply(logits.numpy(), make_row(ids, prompt_len=400, frequency_penalty=1.0))
     assert ids.num_read == 700
 
 
 def test_forgotten_counts_are_gone() -> None:
     """What was counted for a request that ended does not stay in memory."""
     kept, logits = Penalties(), torch.zeros(4)
-    kept.apply(logits, make_row([0, 1, 1], uid=5, presence_penalty=1.0))
+    kept.apply(logits.numpy(), make_row([0, 1, 1], uid=5, presence_penalty=1.0))
     assert logits.tolist() == [0.0, -1.0, 0.0, 0.0]
     kept.forget([5, 6])
     again = torch.zeros(4)
-    kept.apply(again, make_row([0, 2], uid=5, presence_penalty=1.0))
+    kept.apply(again.numpy(), make_row([0, 2], uid=5, presence_penalty=1.0))
     assert again.tolist() == [0.0, 0.0, -1.0, 0.0]
 
 

@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headwater.kernels import KVPool, build_attention_meta
 from headwater.messages.requests import LogprobSpec
 from headwater.messages.tokens import PositionLogprobs
-from headwater.models.decoder import Decoder
+from headwater.models.model import PoolT, StepModel
 from headwater.worker.sampling.logprobs import position_logprobs
 from headwater.worker.sampling.sampler import Sampler
 from headwater.worker.scheduler.plan import Row, RowResult, StepPlan, StepResult
@@ -22,14 +21,14 @@ class ModelRunner:
     """A model, its KV pool and a sampler.
 
     Args:
-        model: The decoder.
+        model: The model.
         pool: Keys and values.
     """
 
-    def __init__(self, model: Decoder, pool: KVPool) -> None:
+    def __init__(self, model: StepModel[PoolT], pool: PoolT) -> None:
         self._model = model
         self._pool = pool
-        self._sampler = Sampler()
+        self._sampler = Sampler(model.pick)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute every row of a plan, and sample where it says so."""
@@ -81,17 +80,8 @@ class ModelRunner:
     def _forward(
         self, token_ids: NDArray[np.int64], rows: Sequence[Row], logit_rows: Sequence[int]
     ) -> torch.Tensor:
-        model = self._model
-        meta = build_attention_meta(
-            [(row.start, row.end, row.pages) for row in rows],
-            page_size=self._pool.page_size,
-            sliding_window=model.config.sliding_window,
-            dtype=model.dtype,
-            device=model.device,
-        )
-        wanted = torch.tensor(logit_rows, dtype=torch.int64, device=model.device)
-        ids = torch.from_numpy(token_ids).to(model.device)
-        return model.forward(ids, meta, self._pool, wanted).cpu()
+        attended = [(row.start, row.end, row.pages) for row in rows]
+        return self._model.step(token_ids, attended, self._pool, logit_rows)
 
 
 class _LogitRows:

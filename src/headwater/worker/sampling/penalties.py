@@ -7,7 +7,7 @@ one; they follow from the request's ids alone, so a retracted request finds the 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from headwater.messages.params import SamplingParams
 from headwater.worker.scheduler.plan import Row
@@ -54,14 +54,14 @@ class _Tally:
             self._times[place] += 1
 
     @property
-    def ids(self) -> torch.Tensor:
-        """[num_distinct] int64; valid until the next `add`."""
-        return torch.from_numpy(self._ids[: len(self._places)])
+    def ids(self) -> NDArray[np.int64]:
+        """[num_distinct]; valid until the next `add`."""
+        return self._ids[: len(self._places)]
 
     @property
-    def times(self) -> torch.Tensor:
-        """[num_distinct] float32, in the order of `ids`; valid until the next `add`."""
-        return torch.from_numpy(self._times[: len(self._places)])
+    def times(self) -> NDArray[np.float32]:
+        """[num_distinct], in the order of `ids`; valid until the next `add`."""
+        return self._times[: len(self._places)]
 
 
 class _Counts:
@@ -87,7 +87,7 @@ class Penalties:
     def __init__(self) -> None:
         self._counts: dict[int, _Counts] = {}
 
-    def apply(self, logits: torch.Tensor, row: Row) -> None:
+    def apply(self, logits: NDArray[np.float32], row: Row) -> None:
         """Change one row of logits [vocab] in place, in this order.
 
         Repetition (CTRL, arXiv:1909.05858) over prompt and answer, frequency and presence over the
@@ -102,14 +102,14 @@ class Penalties:
                 _repeat(logits, counts.everything.ids, params.repetition_penalty)
             if params.frequency_penalty or params.presence_penalty:
                 by = params.frequency_penalty * counts.output.times + params.presence_penalty
-                logits[counts.output.ids] -= by
+                logits[counts.output.ids] -= by.astype(np.float32)
         if params.logit_bias:
-            ids = torch.tensor(list(params.logit_bias))
-            logits[ids] += torch.tensor(list(params.logit_bias.values()), dtype=logits.dtype)
+            ids = np.fromiter(params.logit_bias, dtype=np.int64)
+            logits[ids] += np.fromiter(params.logit_bias.values(), dtype=np.float32)
         if _is_end_masked(row):
             # A model's config may name end tokens that its output layer does not have.
             ends = [token_id for token_id in sorted(row.eos_ids) if token_id < len(logits)]
-            logits[torch.tensor(ends, dtype=torch.int64)] = float("-inf")
+            logits[ends] = -np.inf
 
     def forget(self, uids: Sequence[int]) -> None:
         """These requests have ended."""
@@ -117,8 +117,9 @@ class Penalties:
             self._counts.pop(uid, None)
 
 
-def _repeat(logits: torch.Tensor, ids: torch.Tensor, by: float) -> None:
-    values = logits[ids]
+def _repeat(logits: NDArray[np.float32], ids: NDArray[np.int64], by: float) -> None:
+    values = logits[ids].astype(np.float64)
     # Divided by a number near zero a logit overflows, and infinite logits have no distribution.
-    raised = (values / by).clamp(max=torch.finfo(logits.dtype).max)
-    logits[ids] = torch.where(values > 0, raised, values * by)
+    with np.errstate(over="ignore"):
+        changed = np.where(values > 0, values / by, values * by)
+    logits[ids] = np.clip(changed, None, np.finfo(np.float32).max)

@@ -1,0 +1,11 @@
+// The operations for: avx512. Compiled with the flags that `hatch_build.py` gives this file.
+#if defined(__x86_64__)
+#define HW_AVX512
+#include "decoder.h"
+#include "isa.h"
+#include "sample.h"
+
+extern const Isa isa_avx512 = {"avx512",     attention_scratch, run_step,     run_product,
+                             run_attention, rms_norm_row,      silu_mul_row, row_most,
+                             weigh_row,     unpack_row};
+#endif
