@@ -21,13 +21,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from benchmarks.serve import Figures, Load, measure, median_of
 
 from headwater.config import default_cache_dir
@@ -36,6 +37,7 @@ from headwater.sources.resolve import resolve_model
 
 READY = re.compile(r"ready at (http://[^\s,]+)")
 PROMPTS = "prompts"
+MOST_BUSY_PERCENT = 5.0
 SHOWN = (
     ("tokens_per_s", "tokens/s"),
     ("ttft_p50_ms", "TTFT p50 ms"),
@@ -66,11 +68,17 @@ class Log:
 
 
 @contextmanager
-def running(command: Sequence[str], timeout_s: float) -> Iterator[str]:
+def running(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Iterator[str]:
     """A server until the block ends; gives its address when it is ready."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        env={**os.environ, **env},
+        stdin=pipe,
+        stdout=pipe,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     )
     try:
         yield wait_ready(process, Log(process), time.monotonic() + timeout_s)
@@ -121,15 +129,24 @@ def measure_server(args: argparse.Namespace, url: str, seed: int) -> Run:
     return run | {PROMPTS: measure(prompts, url, 1, seed)}
 
 
-def measure_both(args: argparse.Namespace) -> dict[str, list[Run]]:
+def note_others(turn: int, name: str) -> Iterator[str]:
+    """A note when other processes use the cores; servers suffer from that in unequal measure."""
+    busy = psutil.cpu_percent(interval=1.0)
+    print(f"round {turn}: {name}; other processes use {busy:.0f} % of the cores", file=sys.stderr)
+    if busy > MOST_BUSY_PERCENT:
+        yield f"not idle: {busy:.0f} % of the cores were busy before {name} in round {turn}"
+
+
+def measure_both(args: argparse.Namespace, notes: list[str]) -> dict[str, list[Run]]:
     """Start and measure the servers in turn, as often as asked."""
-    servers = commands(args)
+    servers, policy = commands(args), args.llamacpp_wait_policy
+    envs = {"headwater": {}, "llama.cpp": {"OMP_WAIT_POLICY": policy} if policy else {}}
     runs: dict[str, list[Run]] = {name: [] for name in servers}
     for turn in range(args.repeat):
         # The other one first in every second round: a drift of the machine cancels out.
         for name in list(servers)[:: -1 if turn % 2 else 1]:
-            print(f"round {turn + 1} of {args.repeat}: {name}", file=sys.stderr)
-            with running(servers[name], args.start_timeout_s) as url:
+            notes += note_others(turn + 1, name)
+            with running(servers[name], envs[name], args.start_timeout_s) as url:
                 runs[name].append(measure_server(args, url, seed=turn))
     return runs
 
@@ -181,7 +198,8 @@ def describe(args: argparse.Namespace) -> dict[str, Any]:
             name: getattr(args, name)
             for name in (
                 *("threads", "parallel", "ctx_size", "repeat", "max_tokens", "prompt_words"),
-                *("answer_prompt_words", "headwater_flags", "llamacpp_flags"),
+                *("answer_prompt_words", "requests_per_stream", "prompts"),
+                *("headwater_flags", "llamacpp_flags", "llamacpp_wait_policy"),
             )
         },
     }
@@ -194,6 +212,12 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--llamacpp-model", help="another file for llama.cpp")
     parser.add_argument("--headwater-flags", default="", help="more flags of headwater serve")
     parser.add_argument("--llamacpp-flags", default="", help="more flags of llamacpp_server")
+    parser.add_argument(
+        "--llamacpp-wait-policy",
+        choices=("active", "passive"),
+        help="how its threads wait for each other: OMP_WAIT_POLICY; default: as it ships, which "
+        "spins, and is slow where anything else needs a core",
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--parallel", type=int, default=32, help="most streams at once")
     parser.add_argument("--ctx-size", type=int, default=1536, help="cache tokens of a stream")
@@ -222,8 +246,10 @@ def main() -> None:
     """Measure both, print the table, write JSON when asked."""
     args = parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the server too
-    settings, runs = describe(args), measure_both(args)
-    rows, notes = compare(runs), list(warnings(runs))
+    notes: list[str] = []
+    settings, runs = describe(args), measure_both(args, notes)
+    rows = compare(runs)
+    notes += warnings(runs)
     print(f"xllamacpp {settings['xllamacpp']}, {settings['xllamacpp_build']}")
     print("\n".join([table(rows), *notes]))
     if args.json:
