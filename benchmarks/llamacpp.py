@@ -216,7 +216,7 @@ def parse_args() -> argparse.Namespace:
         "--llamacpp-wait-policy",
         choices=("active", "passive"),
         help="how its threads wait for each other: OMP_WAIT_POLICY; default: as it ships, which "
-        "spins, and is slow where anything else needs a core",
+        "spins: faster on idle cores, far slower where another process needs one",
     )
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--parallel", type=int, default=32, help="most streams at once")
