@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import psutil
-from benchmarks.serve import Figures, measure, median_of, table
+from benchmarks.serve import Figures, Load, measure, median_of, table
 from tests.kit.scripted import make_scripted_model
 from tests.kit.server import run_server
 
@@ -41,21 +41,19 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    args.model, args.prompt_words, args.server_pid = "default", 40, None
+    load = Load(40, args.max_tokens, args.requests_per_stream)
     with tempfile.TemporaryDirectory() as folder:
         make_scripted_model(Path(folder))
         flags = ["--allow-scripted-model", "--max-running-requests", "256"]
         with run_server(Path(folder), flags) as server:
-            args.url, args.server_pid = server.url, server.process.pid
-            measure(args, server.url, 1, seed=-1)  # warm up
+            pid = server.process.pid
+            measure(load, server.url, 1, seed=-1)  # warm up
             rows: list[Figures] = []
             for concurrency in map(int, args.concurrency.split(",")):
-                before = cpu_by_process(server.process.pid)
-                runs = [measure(args, server.url, concurrency, seed=k) for k in range(args.rounds)]
+                before = cpu_by_process(pid)
+                runs = [measure(load, server.url, concurrency, k, pid) for k in range(args.rounds)]
                 rows.append(median_of(runs))
-                print(
-                    f"{concurrency} streams: {shares(before, cpu_by_process(server.process.pid))}"
-                )
+                print(f"{concurrency} streams: {shares(before, cpu_by_process(pid))}")
     print(table(rows))
 
 

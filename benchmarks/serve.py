@@ -48,6 +48,16 @@ WORDS = (
 )
 
 
+@dataclass(frozen=True)
+class Load:
+    """What one run sends: for each stream, so many requests of one size."""
+
+    prompt_words: int = 40
+    max_tokens: int = 64
+    requests_per_stream: int = 2
+    model: str = "default"
+
+
 @dataclass
 class Sample:
     """One request: when its pieces came, in seconds, and how many tokens it gave."""
@@ -67,7 +77,10 @@ class Figures:
     concurrency: int
     num_requests: int
     num_errors: int
+    prompt_tokens: int
+    output_tokens: int
     tokens_per_s: float
+    prompt_tokens_per_s: float
     requests_per_s: float
     ttft_p50_ms: float
     ttft_p99_ms: float
@@ -143,7 +156,8 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def summarize(url: str, concurrency: int, samples: Sequence[Sample], seconds: float) -> Figures:
     """Figures of one run; failed requests count as errors only."""
-    good = [s for s in samples if s.error is None and s.arrivals]
+    done = [s for s in samples if s.error is None]
+    good = [s for s in done if s.arrivals]  # an answer of one token may have no text
     ttft = [(s.arrivals[0] - s.sent_at) * 1e3 for s in good]
     # A piece may hold several tokens, so the gap is per token: time after the first piece over
     # the tokens that came after it.
@@ -152,14 +166,17 @@ def summarize(url: str, concurrency: int, samples: Sequence[Sample], seconds: fl
         for s in good
         if s.num_tokens > 1
     ]
-    tokens = sum(s.num_tokens for s in good)
+    tokens, prompt_tokens = sum(s.num_tokens for s in done), sum(s.prompt_tokens for s in done)
     return Figures(
         url=url,
         concurrency=concurrency,
         num_requests=len(samples),
-        num_errors=sum(s.error is not None for s in samples),
+        num_errors=len(samples) - len(done),
+        prompt_tokens=prompt_tokens,
+        output_tokens=tokens,
         tokens_per_s=tokens / seconds,
-        requests_per_s=len(good) / seconds,
+        prompt_tokens_per_s=prompt_tokens / seconds,
+        requests_per_s=len(done) / seconds,
         ttft_p50_ms=percentile(ttft, 0.5),
         ttft_p99_ms=percentile(ttft, 0.99),
         itl_p50_ms=percentile(itl, 0.5),
@@ -177,27 +194,31 @@ def cpu_seconds(pid: int) -> float:
     return float(sum(t.user + t.system for t in times))
 
 
-def measure(args: argparse.Namespace, url: str, concurrency: int, seed: int) -> Figures:
-    """One run against one server."""
+def make_bodies(load: Load, count: int, seed: int) -> list[dict[str, Any]]:
+    """Requests with greedy answers of a fixed length, each with its own prompt."""
     rng = random.Random(seed)
-    bodies = [
-        {
-            "model": args.model,
-            "prompt": make_prompt(rng, args.prompt_words),
-            "max_tokens": args.max_tokens,
-            "temperature": 0,
-            "ignore_eos": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        for _ in range(concurrency * args.requests_per_stream)
-    ]
-    before = cpu_seconds(args.server_pid) if args.server_pid and url == args.url else None
+    fixed = {
+        "model": load.model,
+        "max_tokens": load.max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    return [{**fixed, "prompt": make_prompt(rng, load.prompt_words)} for _ in range(count)]
+
+
+def measure(
+    load: Load, url: str, concurrency: int, seed: int, server_pid: int | None = None
+) -> Figures:
+    """One run against one server; with its process id, also the CPU time of a token."""
+    bodies = make_bodies(load, concurrency * load.requests_per_stream, seed)
+    before = cpu_seconds(server_pid) if server_pid else 0.0
     samples, seconds = asyncio.run(run_load(url, bodies, concurrency))
     figures = summarize(url, concurrency, samples, seconds)
-    if before is not None:
-        tokens = sum(s.num_tokens for s in samples)
-        figures.cpu_us_per_token = (cpu_seconds(args.server_pid) - before) * 1e6 / max(tokens, 1)
+    if server_pid:
+        spent = cpu_seconds(server_pid) - before
+        figures.cpu_us_per_token = spent * 1e6 / max(figures.output_tokens, 1)
     for sample in samples:
         if sample.error is not None:
             print(f"error from {url}: {sample.error}")
@@ -239,8 +260,8 @@ def median_of(runs: Sequence[Figures]) -> Figures:
     return Figures(**merged)
 
 
-def main() -> None:
-    """Measure, print the table, write JSON when asked."""
+def parse_args() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--url", default="http://127.0.0.1:30000")
     parser.add_argument("--vs", help="another server, measured in the same run")
@@ -252,16 +273,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--server-pid", type=int, help="report CPU time of this process tree")
     parser.add_argument("--json", type=Path, help="write all figures here")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print the table, write JSON when asked."""
+    args = parse_args()
     urls = [args.url] + ([args.vs] if args.vs else [])
+    load = Load(args.prompt_words, args.max_tokens, args.requests_per_stream, args.model)
     for url in urls:
-        measure(args, url, 1, seed=-1)  # warm up
+        measure(load, url, 1, seed=-1)  # warm up
     rows = []
     for concurrency in map(int, args.concurrency.split(",")):
         runs: dict[str, list[Figures]] = {url: [] for url in urls}
         for turn in range(args.rounds):
             for url in urls:
-                runs[url].append(measure(args, url, concurrency, seed=turn))
+                pid = args.server_pid if url == args.url else None
+                runs[url].append(measure(load, url, concurrency, turn, pid))
         rows += [median_of(runs[url]) for url in urls]
     print(table(rows))
     if args.vs:
